@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import sys
@@ -16,7 +17,7 @@ from aorta.inject.copies import CopyHooks
 from aorta.inject.cycle import Cycle, Optimizers
 from aorta.inject.graphs import CAPTURES, Graphs, captured
 from aorta.inject.hooks import Hooks, say
-from aorta.inject.loaders import LoaderWorkers
+from aorta.inject.loaders import LoaderHooks
 from aorta.inject.outcome import Outcomes
 from aorta.inject.parts import StepMarks
 from aorta.inject.quiet import QuietSteps
@@ -52,13 +53,13 @@ class Driver:
         """The thread that trains: the first one with a backward pass or an update."""
         self.hooks = Hooks(self._hook_failed)
         self.roots = RootModules(self)
-        self.workers = LoaderWorkers()
         self.graphs, self.compiled = Graphs(self), CompiledUpdates(self)
         self.updates = 0
         """Updates of the training thread so far."""
         self.detailed = False
         """The open step is timed part by part."""
-        self.rank = Rank(self.hooks, self.roots, self.workers)
+        self.loaders = LoaderHooks(self)
+        self.rank = Rank(self.hooks, self.roots, self.loaders.workers)
         self._outcomes = Outcomes()
         self.epochs = self._outcomes.epochs
         self._quiet = QuietSteps(self._outcomes)
@@ -78,6 +79,11 @@ class Driver:
 
     # --- who is asked --------------------------------------------------------------------------------------
 
+    @property
+    def open_step(self) -> StepMarks | None:
+        """The open step, whoever asks."""
+        return self._parts
+
     def here(self) -> StepMarks | None:
         """Return the open step, if this is the thread that trains and its calls run now."""
         parts = self._parts
@@ -92,7 +98,7 @@ class Driver:
         A child of a process that has not recorded yet may be a rank itself.
         """
         if self.recorder is not None:
-            _never_freed(self.recorder, self._parts)
+            _never_freed(self.recorder, self._parts, self._quiet.ends)
             self.thread = NOBODY
             self._parts = self.recorder = None
             self.detailed = False
@@ -228,7 +234,7 @@ class Driver:
             return None
         if not (parts.quick("forward") or parts.begins("forward")):
             return None
-        if module.training and not parts.from_loader:
+        if not parts.from_loader and module.training:
             parts.saw(module, arguments)
         self.hooks.seen.add("forward")
         return True
@@ -285,40 +291,6 @@ class Driver:
         if self._ends_after_backward is not None:
             optimizer, self._ends_after_backward = self._ends_after_backward, None
             self._end_step(optimizer)
-
-    def iteration_begins(self, loader: Any) -> tuple[Any, int | None]:
-        """Return the loader that is started, and the moment; None where nobody wants to know it."""
-        parts = self.here()
-        return loader, None if parts is None else parts.waits()
-
-    def iteration_begun(self, begun: tuple[Any, int | None], iterator: Any) -> None:
-        """Note that a loader was started."""
-        self._waited(begun[1])
-        if iterator is not None:
-            self.epochs.began(begun[0], iterator)
-
-    def wait_begins(self, iterator: Any) -> tuple[Any, int | None]:
-        """Return the iterator that is asked, and the moment; None where nobody wants to know it."""
-        parts = self.here()
-        self.epochs.asked(iterator, training=get_ident() == self.thread)
-        return iterator, None if parts is None else parts.waits()
-
-    def wait_ended(self, begun: tuple[Any, int | None], batch: Any) -> None:
-        """Note the loader's answer; None: it has no more."""
-        if batch is None:
-            self.epochs.ended(begun[0])
-        parts = self._waited(begun[1])
-        if parts is not None:
-            self.workers.gave(begun[0])
-            parts.came(batch)
-
-    def _waited(self, start: int | None) -> StepMarks | None:
-        parts = self._parts
-        if start is None or parts is None:
-            return None
-        self.hooks.seen.add("loader")
-        parts.waited(start)
-        return parts
 
     def copy_begins(self) -> Mark | None:
         """Return the start of a copy to the GPU; None where nobody wants to know."""
@@ -404,7 +376,8 @@ class Driver:
         self._parts = self.recorder = None
         self.thread, self.detailed = NOBODY, False
         if parts is not None:
-            self.rank.steady += self._quiet.hand_over(parts)
+            with contextlib.suppress(RuntimeError):  # a GPU that failed answers nothing any more
+                self.rank.steady += self._quiet.hand_over(parts)
         self.rank.stop()
         if recorder is not None:
             if parts is not None:

@@ -88,10 +88,10 @@ def _watch_scalers(driver: Driver, hooks: Hooks) -> None:
 def _watch_loaders(driver: Driver, hooks: Hooks) -> None:
     iterator, loader, sampler = dataloader._BaseDataLoaderIter, dataloader.DataLoader, DistributedSampler
     iterator.__next__ = hooks.around(  # type: ignore[method-assign]
-        "loader", iterator.__next__, driver.wait_begins, driver.wait_ended
+        "loader", iterator.__next__, driver.loaders.wait_begins, driver.loaders.wait_ended
     )
     loader.__iter__ = hooks.around(  # type: ignore[method-assign]
-        "loader", loader.__iter__, driver.iteration_begins, driver.iteration_begun
+        "loader", loader.__iter__, driver.loaders.iteration_begins, driver.loaders.iteration_begun
     )
     sets, says = sampler.set_epoch, hooks.guarded("epoch", driver.epochs.says)
 

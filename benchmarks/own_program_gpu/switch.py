@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, dataloader
 
 from aorta.inject import stacks
 from aorta.inject.driver import Driver
+from aorta.inject.loaders import LoaderHooks
 
 LEARNED, WARMUP, BLOCK, SETTLED = 2, 10, 30, 6
 """Updates before the first record, steps of warm-up, steps per block, and its first ones, which are not
@@ -134,15 +135,16 @@ class Inside:
 
     NAMES = (
         "update_begins", "update_ended", "forward_begins", "forward_ended", "backward_begins",
-        "backward_ended", "iteration_begins", "iteration_begun", "wait_begins", "wait_ended", "clipped",
-        "scaled",
+        "backward_ended", "clipped", "scaled",
     )  # fmt: skip
+    LOADERS = ("iteration_begins", "iteration_begun", "wait_begins", "wait_ended")
 
     def __init__(self) -> None:
         self.steps: list[dict[str, float]] = []
         self._now: dict[str, float] = {}
-        for name in self.NAMES:
-            setattr(Driver, name, self._timed(name, getattr(Driver, name)))
+        for owner, names in ((Driver, self.NAMES), (LoaderHooks, self.LOADERS)):
+            for name in names:
+                setattr(owner, name, self._timed(name, getattr(owner, name)))
 
     def _timed(self, name: str, function: Any) -> Any:
         clock = time.perf_counter_ns
