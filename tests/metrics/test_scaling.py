@@ -113,7 +113,9 @@ def test_families_never_mix() -> None:
         [run("2node", 2, 200.0), run("cpu_2node", 2, 20.0), run("1node", 1, 100.0)], likeliest=likeliest
     )
     assert [(curve.family, curve.reference) for curve in curves] == [("", "1node"), ("cpu", "cpu_2node")]
-    assert curves[1].reason == "A curve needs two scenarios. Only cpu_2node is there."
+    assert curves[1].reason == (
+        "No scaling curve: it needs at least two scenarios, and this report has one (cpu_2node)."
+    )
 
 
 @pytest.mark.parametrize(
