@@ -20,12 +20,12 @@ _SHADES = LinearSegmentedColormap.from_list("efficiency", ["#B04A00", "#E69F00",
 """From low to 100 %: darker is lost more, also without colours."""
 
 
-NOT_COMPUTE = "all that is not compute (communication)"
+NOT_COMPUTE = "communication (lost: all but compute)"
 """POP's communication efficiency, which also falls with loading and host work."""
 TREE_NOTE = (
-    "Each factor is the product of the factors below it. POP is the method of the centre of excellence "
-    "Performance Optimisation and Productivity. Only compute counts as useful time: data loading and host "
-    "work on one rank lower serialisation, not load balance."
+    "These are the efficiency factors of the POP Centre of Excellence (Performance Optimisation and "
+    "Productivity). Each factor is the product of the factors below it. Only compute counts as useful time: "
+    "slow data loading or host work on one rank reduces serialisation, not load balance."
 )
 """How to read the tree."""
 
@@ -61,8 +61,8 @@ def tree(points: Sequence[ScalingPoint]) -> list[EfficiencyRow]:
         EfficiencyRow(3, "between nodes", pop(lambda item: item.load_balance_inter_node)),
         EfficiencyRow(3, "within nodes", pop(lambda item: item.load_balance_intra_node)),
         EfficiencyRow(2, NOT_COMPUTE, pop(lambda item: item.communication)),
-        EfficiencyRow(3, "serialisation (waits)", pop(lambda item: item.serialisation)),
-        EfficiencyRow(3, "transfer", pop(lambda item: item.transfer)),
+        EfficiencyRow(3, "serialisation (lost: waits)", pop(lambda item: item.serialisation)),
+        EfficiencyRow(3, "transfer (lost: exchange)", pop(lambda item: item.transfer)),
     ]
     if any(point.pop is not None and point.pop.device is not None for point in points):
         rows += [
@@ -82,7 +82,9 @@ def tree_table(points: Sequence[ScalingPoint]) -> Table | None:
     cells = tuple(
         (f"{'· ' * row.depth}{row.name}", *(_percent(value) for value in row.values)) for row in rows
     )
-    return Table(("efficiency factor (POP)", *(f">{plain(point.scenario)}" for point in points)), cells)
+    return Table(
+        ("efficiency factor (100 %: nothing lost)", *(f">{plain(point.scenario)}" for point in points)), cells
+    )
 
 
 def reasons(points: Sequence[ScalingPoint]) -> list[str]:

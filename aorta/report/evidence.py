@@ -96,7 +96,9 @@ def lateness_table(analysis: Analysis, page: RunPage, limit: int = 6) -> tuple[T
     )
     two = len(analysis.breakdown.per_rank) == 2
     than = "the other rank" if two else "the median rank"
-    notes = [f"A rank is late if it arrives at least {number(late.threshold_ms)} ms after {than}."]
+    notes = [
+        f"A rank is late if it arrives at least {number(late.threshold_ms)} ms after {than} at a collective."
+    ]
     patterns = {item.pattern for item in late.ranks[:limit]}
     notes += [words for pattern, words in _PATTERNS.items() if pattern in patterns]
     if late.steps == analysis.data_quality.detailed_steps:
@@ -189,13 +191,14 @@ def _clocks(clocks: Sequence[ClockFit]) -> str:
 def _replayed(replay: Replay) -> str:
     if replay.withheld:
         return f"No prediction: {plain(replay.withheld)}."
-    steps = f"The model replayed {plural(replay.steps, 'step')} with nothing removed."
+    steps = f"The replay was made of {plural(replay.steps, 'step')} with nothing removed."
     if replay.error_pct is None:
         return f"{steps} They have no collective to check the replay against."
     error = "0.1" if replay.error_pct < 0.1 else f"{replay.error_pct:.1f}"
     return (
         f"Check of the prediction: {steps[0].lower()}{steps[1:]} Each half of the steps was replayed with "
-        "transfer times measured in the other half, so that the check is fair. The replayed step time was "
+        "transfer times measured in the other half, so that it is not checked against its own input. "
+        "The replayed step time was "
         f"within {error} % of the measured {number(replay.measured_step_ms)} ms. That is the time from the "
         "start of a step to the start of the next one, so it includes the time between steps."
     )

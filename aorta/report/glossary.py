@@ -19,13 +19,12 @@ TERMS = (
     ),
     (
         "Step",
-        "one optimizer step of one rank, from the end of the previous step to the end of this one: "
-        "loading a batch, forward, backward, update.",
+        "one optimizer step of one rank: loading a batch, forward, backward, update.",
     ),
     (
         "Warm-up",
-        "the first steps of a run: 20 of them, or fewer in a short run. They are left out, because "
-        "they contain start-up work such as filling caches.",
+        "the first `capture.warmup_steps` steps of a run. They are left out, because they contain "
+        "start-up work such as filling caches.",
     ),
     (
         "Steady steps",
@@ -81,7 +80,8 @@ TERMS = (
     ),
     (
         "Median rank",
-        "the rank in the middle, the lower one of an even number. Of two ranks it is the other one.",
+        "the rank with the middle value. Of an even number of ranks, it is the one with the lower of "
+        "the two middle values. So of two ranks, the slower one is compared with the other one.",
     ),
     (
         "Worst rank",
@@ -97,8 +97,9 @@ TERMS = (
     ),
     (
         "Host",
-        "the CPU side of the step, and the rest of the step: launching, Python, synchronisation. The "
-        "parts sum to the step exactly.",
+        "all of the step that is not compute, exposed communication, exposed copies or data wait: "
+        "launching, Python, synchronisation. By this definition, the parts of a step add up to it "
+        "exactly. In tables of ranks, host is the name of the machine.",
     ),
     (
         "Unseen time",
@@ -183,13 +184,14 @@ TERMS = (
     ),
     (
         "Efficiency factors (POP)",
-        "POP is a method of the centre of excellence Performance Optimisation and Productivity. "
+        "the factors of the POP Centre of Excellence (Performance Optimisation and Productivity). "
         "Useful time is time in compute. Global efficiency is computation scalability × parallel "
         "efficiency. Computation scalability is useful time per sample in the reference ÷ useful time "
-        "per sample in this run. Parallel efficiency is load balance × communication. Load balance is "
-        "the mean useful time of the ranks ÷ the longest. Communication is the longest useful time ÷ "
-        "the step. Communication is serialisation (what waits leave on a network without cost) × "
-        "transfer.",
+        "per sample in this run, so it is 100 % in the reference. Parallel efficiency is load balance "
+        "× communication. Load balance is the mean useful time of the ranks ÷ the longest. "
+        "Communication is the longest useful time ÷ the step. It is serialisation × transfer. "
+        "Serialisation is the efficiency if exchanging data took no time, so that only waits are "
+        "lost. Transfer is what exchanging data then costs in addition.",
     ),
     (
         "Operator and kernel traces",

@@ -68,7 +68,7 @@ def part_colour(key: str) -> str:
 DOING: dict[Doing, tuple[str, str]] = {
     "compute": ("compute", COMPUTE),
     "transfer": ("exposed transfer", EXPOSED_COMM),
-    "wait": ("waiting for another rank, for any reason", WAITING),
+    "wait": ("waiting for another rank (not split by cause here)", WAITING),
     "data_wait": ("data wait", DATA_WAIT),
     "host": ("host", HOST),
     "hidden": ("overlapped communication", HIDDEN_COMM),

@@ -108,7 +108,7 @@ def heat_panel(axes: Axes, found: HeatMap) -> None:
     axes.set_ylim(len(found.rows) - 0.5, -0.5 - room)
     for count, middle, name in (
         (own, (own - 1) / 2, HEAT_GROUPS[0]),
-        (charged, own + (charged - 1) / 2, HEAT_GROUPS[1].replace("wait ", "wait\n", 1)),
+        (charged, own + (charged - 1) / 2, HEAT_GROUPS[1].replace("ranks ", "ranks\n", 1)),
     ):
         if count:
             axes.text(
@@ -194,7 +194,7 @@ def steps_panel(axes: Axes, times: StepTimeSeries | None, throughput: Throughput
         color="white",
         markeredgecolor=palette.FAINT,
         markersize=3.5,
-        label="warm-up and other steps, left out",
+        label="warm-up etc. (not in averages)",
     )
     if beyond.any():
         axes.plot(

@@ -27,9 +27,9 @@ OTHER = f"other parts, each below {LEAST_PCT:g} %"
 
 MAKES_WAIT = {"data_loading": "loader", "compute": "compute", "host": "host"}
 """Causes of waits, seen from the rank that the others wait for."""
-HEAT_GROUPS = ("in the rank's own step", "other ranks wait for its")
+HEAT_GROUPS = ("in the rank's own step", "makes other ranks wait for")
 """Heads of the map's two groups of columns."""
-HEAT_NOTE = "% of the mean step, without compute; grey: an effect of other ranks"
+HEAT_NOTE = "% of the mean step; compute not shown; grey: an effect of other ranks"
 """Small print of the map."""
 
 

@@ -60,8 +60,8 @@ def _why_only(analysis: Analysis, finding: Finding) -> str:
         return f"{mistake.title} there"
     compare = next((action for action in finding.actions if action.startswith("compare ")), None)
     if compare is not None:
-        return f"not measured: {compare}"
-    return f"not measured: compare {ranks(finding.ranks)} with {than_ranks(finding.ranks, analysis)}"
+        return f"not measured. {compare[0].upper()}{compare[1:]}."
+    return f"not measured. Compare {ranks(finding.ranks)} with {than_ranks(finding.ranks, analysis)}."
 
 
 def _extra_ms(analysis: Analysis, finding: Finding) -> float | None:

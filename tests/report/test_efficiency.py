@@ -64,7 +64,7 @@ def test_absent_factors_are_dashes_and_zero_is_zero() -> None:
     table = tree_table(points)
     assert table is not None
     rows = {row[0]: row[1:] for row in table.rows}
-    assert rows["· · · serialisation (waits)"] == ("—", "—")
+    assert rows["· · · serialisation (lost: waits)"] == ("—", "—")
     assert rows["· · · transfer"] == ("0.0 %", "—")
     assert rows["· parallel efficiency"] == ("65.0 %", "—")
     assert reasons(points) == ["2node: nothing was replayed"]

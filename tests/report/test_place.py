@@ -47,12 +47,12 @@ def test_a_line_that_takes_longer_than_on_the_other_rank_is_compared_with_it() -
 def test_a_line_that_takes_longer_is_no_reason() -> None:
     for longer in (30.0, 10.0, 0.0, None):
         found = said(cause(place(longer)))["Why only rank 1"]
-        assert found == "not measured: compare rank 1 with rank 0"
+        assert found == "not measured. Compare rank 1 with rank 0."
 
 
 def test_an_action_that_compares_ranks_is_named_where_the_reason_is_not_measured() -> None:
     found = said(replace(cause(), actions=["use more workers", "compare the loaders of rank 1"]))
-    assert found["Why only rank 1"] == "not measured: compare the loaders of rank 1"
+    assert found["Why only rank 1"] == "not measured. Compare the loaders of rank 1."
 
 
 def test_a_sub_cause_that_compares_ranks_is_the_reason() -> None:

@@ -211,8 +211,8 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
             rest = _rest(ranks, seen)
             on_node = " on the same node" if len(set(job.hosts.values())) > 1 else ""
             actions.append(
-                f"compare {rank_words(ranks)} with {rest}{on_node}: files or shards that are read, disk, CPU "
-                "cores"
+                f"compare {rank_words(ranks)} with {rest}{on_node}: the files or shards they read, the "
+                "disk, the CPU cores"
             )
     actions.append(
         "preprocess the samples once, before training, and store them in a few large files on fast storage"
