@@ -303,13 +303,13 @@ class Events:
         os.abort()  # as an event of a GPU does in a child
 
 driver = Driver()
-driver.recorder, driver._parts = Events(), Events()
+driver.recorder, driver._parts, driver._quiet.ends = Events(), Events(), [Events()]
 if os.fork() == 0:
     forgets = {forgets}
     if forgets:
         driver.forked()
     else:
-        driver.recorder = driver._parts = None
+        driver.recorder = driver._parts = driver._quiet.ends = None
     gc.collect()
     sys.exit(3)
 print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
