@@ -65,7 +65,7 @@ def test_absent_factors_are_dashes_and_zero_is_zero() -> None:
     assert table is not None
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows["· · · serialisation (lost: waits)"] == ("—", "—")
-    assert rows["· · · transfer"] == ("0.0 %", "—")
+    assert rows["· · · transfer (lost: exchange)"] == ("0.0 %", "—")
     assert rows["· parallel efficiency"] == ("65.0 %", "—")
     assert reasons(points) == ["2node: nothing was replayed"]
 
