@@ -62,6 +62,8 @@ def test_steps_get_the_numbers_of_the_records_that_they_lie_in(tmp_path: Path) -
     assert [[step.number for step in item.steps] for item in found.summaries] == [[*range(20, 26)]] * 2
     assert found.counted == frozenset(range(20, 26))
     assert found.notes == ()
+    # A profiler starts up to three steps before them, and writes its report up to three steps behind them.
+    assert found.around == range(20 - 3, 26 + 3)
     for item in found.summaries:
         work = work_of(item)
         assert work is not None
@@ -101,6 +103,7 @@ def test_records_of_another_time_number_nothing(tmp_path: Path) -> None:
 def test_a_trace_that_counts_from_the_boot_is_placed_by_its_node(tmp_path: Path) -> None:
     made = [msgspec.structs.replace(item, epoch_ns=None) for item in summaries(tmp_path)]
     assert numbered(made, records(JOB), {}).counted is None
+    assert len(numbered(made, records(JOB), {}).around) == 0
     assert numbered(made, records(JOB), {0: BASE_NS, 1: BASE_NS}).counted == frozenset(range(20, 26))
 
 
