@@ -46,7 +46,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of time",
-            "A GPU that computes for less of the time is under-utilised.",
+            "GPU under-utilisation is reported if the GPU computes for less than this share of the time.",
             "The default of the profiling guide that users know.",
             below=True,
             most=100,
@@ -56,7 +56,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of the step",
-            "More waiting than this for the data loader is data loading.",
+            "Data loading is reported if waiting for the data loader takes more than this share of the step.",
             "The default of the profiling guide that users know.",
             most=100,
         ),
@@ -65,7 +65,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of the step",
-            "More communication than this that no compute hides, waits included, is communication.",
+            "Communication is reported if exposed communication, waits included, takes more than this "
+            "share of the step.",
             "The default of the profiling guide that users know.",
             most=100,
         ),
@@ -74,7 +75,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of memory",
-            "Memory that is fuller than this at its peak, used over total, is memory pressure.",
+            "Memory pressure is reported if peak use is above this share of total memory.",
             "The default of the profiling guide that users know.",
             most=100,
         ),
@@ -84,7 +85,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             float,
             row(
                 "% of the step",
-                "More waiting than this for other ranks' compute and host work is a straggler.",
+                "A straggler is reported if waiting for its compute and host work takes more than this "
+                "share of the step.",
                 "Such waits are communication to the ranks that wait. Waits in kernel traces hold no "
                 "scheduling noise of the host, so that a smaller share is sure.",
                 most=100,
@@ -98,7 +100,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of the step",
-            "A device that idles only for its host for longer than this is host-bound.",
+            "Host bound is reported if the device waits only for its host for more than this share of the "
+            "step.",
             "As for data loading: the device waits for the host in both cases.",
             most=100,
         ),
@@ -108,7 +111,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             float,
             row(
                 "% of the step",
-                "Communication is no cause if the exchange without waits for late ranks is at or below this.",
+                "Communication is no cause if the exchange itself, without waits, takes at most this "
+                "share of the step.",
                 "Communication that passes its threshold only with waits has another cause.",
                 most=100,
                 null="as exposed_comm_pct",
@@ -120,7 +124,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "per step",
-            "Allocations on a GPU that fail and are repeated more often than this are memory pressure.",
+            "Memory pressure is reported if allocations on a GPU fail and are repeated more often than "
+            "this per step.",
             "Each one empties the allocator's cache and waits for the GPU: one in ten steps shows.",
         ),
     ] = 0.1
@@ -128,7 +133,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "MB/s",
-            "A node that moves more than this between memory and swap is under memory pressure.",
+            "Memory pressure is reported if a node moves more than this many MB/s between memory and swap.",
             "4 MB/s are 1,000 pages. At 0.1 ms each they take a tenth of the time of a process.",
         ),
     ] = 4.0
@@ -136,7 +141,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of the step",
-            "A compute mistake that takes longer than this is inefficient compute.",
+            "Inefficient compute is reported if a compute mistake takes more than this share of the step.",
             "A smaller share lies within the error of the prediction.",
             most=100,
         ),
@@ -145,7 +150,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of time",
-            "More time than this between steps, which no step covers, is lost between steps.",
+            "Time between steps is reported if it takes more than this share of the time.",
             "A fifth is as much as the verdict leaves open where nothing else was found.",
             most=100,
         ),
@@ -154,7 +159,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of the step",
-            "A pipeline whose ideal schedule idles ranks for longer than this has too few microbatches.",
+            "A pipeline bubble is reported if the ideal schedule idles ranks for more than this share of "
+            "the step.",
             "Four microbatches per stage, as GPipe advises, leave 20 %; one per stage leaves 33 to 50 %.",
             most=100,
         ),
@@ -163,7 +169,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of the measured time",
-            "Single steps or gaps of 10 times the median step are a stall if they take more of the time.",
+            "A stall is reported if steps or gaps of at least 10 times the median step take more than "
+            "this share of the time.",
             "As much as exposed communication may take.",
             most=100,
         ),

@@ -9,7 +9,7 @@ from aorta.units import plural
 
 _STEPS = 30
 """Steady steps below which a mean is called thin; the analysis itself needs fewer."""
-_TOLERANCE = 0.1
+TOLERANCE = 0.1
 """Largest relative difference between throughput by the clock and by the median step."""
 _NARROW = 1.25
 """Highest over lowest speed-up up to which the gain is well known."""
@@ -118,7 +118,7 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
     elif quality.detailed_steps is not None and quality.detailed_steps == analysis.breakdown.steps < _STEPS:
         doubts.append(f"only {plural(quality.detailed_steps, 'detailed step')}, {_STEPS} wanted")
     run = analysis.throughput
-    if run is not None and run.cross_check_ratio is not None and abs(run.cross_check_ratio - 1) > _TOLERANCE:
+    if run is not None and run.cross_check_ratio is not None and abs(run.cross_check_ratio - 1) > TOLERANCE:
         off = 100 * (run.cross_check_ratio - 1)
         doubts.append(f"throughput by the clock and by the median step differ by {off:+.0f} %")
     if main is not None and main.sub_cause == "not_determined":

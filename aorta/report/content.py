@@ -11,6 +11,7 @@ from aorta.artefacts.measured import DetailCost, RankBreakdown, Utilization
 from aorta.artefacts.page import Confidence
 from aorta.diagnosis.finding import STEP_SHARE, saved_share, saved_words
 from aorta.diagnosis.findings import FINDINGS, kind_name
+from aorta.report.confidence import TOLERANCE
 from aorta.report.palette import LEAST_PCT, PARTS, PaletteEntry
 from aorta.report.parts import mean_parts
 from aorta.report.selection import shown_ranks
@@ -26,7 +27,8 @@ MAX_TEXT_RANKS = 32
 """Rows of a breakdown table; more ranks are chosen from."""
 
 TIMINGS = {
-    "host": "All times were measured with CPU timers.",
+    "host": "All times were measured with the CPU's clock: compute includes time in which the process sleeps "
+    "or waits for a core.",
     "event_window": "Times on the GPU were measured with CUDA events: they include launching and queueing.",
     "kernel": "Times on the GPU are those of the kernels themselves.",
 }
@@ -213,7 +215,7 @@ def _of(seen: int, expected: int | None) -> str:
 
 
 def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
-    """Names and values of the steady window's monitor samples and of the throughput."""
+    """Returns what was measured of throughput and utilisation in the steady steps: names and values."""
     rows: list[tuple[str, str]] = []
     if (run := analysis.throughput) is not None:
         rows += [
@@ -225,37 +227,57 @@ def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
             ("batch size per rank", str(run.per_rank_batch)),
             ("batch size over all ranks", str(run.global_batch)),
             (
-                "consistency check: samples/s × median step time ÷ batch size",
-                f"{number(run.cross_check_ratio)} (1 if consistent)",
+                "consistency check: samples/s × median step time ÷ batch size over all ranks",
+                f"{number(run.cross_check_ratio)} (consistent: {1 - TOLERANCE:g} to {1 + TOLERANCE:g})",
             ),
         ]
-    absent: dict[str, list[str]] = {}
     if (use := analysis.utilization) is not None:
-        gpu = "no GPU in the job" if analysis.device == "cpu" else "not sampled"
-        no_cgroup, no_limit = "no cgroup of its own, or not sampled", "no limit, or not sampled"
-        found = (
-            ("GPU time with a compute kernel running", use.effective_gpu_util_pct, "%", gpu),
-            ("GPU utilisation by the driver's counter", use.gpu_util_pct, "%", gpu),
-            ("GPU memory used", use.gpu_memory_used_pct, "%", gpu),
-            ("GPU power", use.gpu_power_w, "W", gpu),
-            ("GPU energy per sample", use.energy_per_sample_j, "J", gpu),
-            ("SM activity", use.sm_active_pct, "%", gpu),
-            ("tensor core activity (of its peak)", use.tensor_active_pct, "%", gpu),
-            ("GPU memory bandwidth in use", use.dram_active_pct, "%", gpu),
-            ("memory used on the node", use.host_memory_used_pct, "%", "not sampled"),
-            ("memory of the job, % of its limit", use.job_memory_used_pct, "%", no_limit),
-        )
+        known = [(name, value, unit) for name, value, unit, _ in _sampled(analysis, use)]
         rows += _cores(use, alone=not spreads_one_machine(analysis))
-        rows += [(name, quantity(value, unit)) for name, value, unit, _ in found if value is not None]
+        rows += [(name, quantity(value, unit)) for name, value, unit in known if value is not None]
         rows.append(("monitor samples during the steady steps", str(use.samples)))
-        if use.cpu_pct is None:
-            absent.setdefault("not sampled", []).append("CPU cores in use on the node")
-        if use.job_cpu_pct is None:
-            absent.setdefault(no_cgroup, []).append("CPU cores in use by the job")
-        for name, value, _, reason in found:
-            if value is None:
-                absent.setdefault(reason, []).append(name)
-    return [*rows, *((f"not measured: {reason}", ", ".join(names)) for reason, names in absent.items())]
+    return rows
+
+
+def unmeasured_words(analysis: Analysis) -> str:
+    """Returns which quantities of the utilisation are unknown, by reason; empty where all are known."""
+    use = analysis.utilization
+    if use is None:
+        return ""
+    absent: dict[str, list[str]] = {}
+    if use.cpu_pct is None:
+        absent.setdefault(_UNSAMPLED, []).append("CPU cores in use on the node")
+    if use.job_cpu_pct is None:
+        absent.setdefault(f"the job has no cgroup of its own, or {_UNSAMPLED}", []).append(
+            "CPU cores in use by the job"
+        )
+    for name, value, _, reason in _sampled(analysis, use):
+        if value is None:
+            absent.setdefault(reason, []).append(name)
+    return " ".join(
+        f"Not measured, because {reason}: {', '.join(names)}." for reason, names in absent.items()
+    )
+
+
+_UNSAMPLED = "no monitor sampled it"
+
+
+def _sampled(analysis: Analysis, use: Utilization) -> tuple[tuple[str, float | None, str, str], ...]:
+    """Returns name, value, unit and the reason if the value is absent, of what monitors sample."""
+    gpu = "the job has no GPU" if analysis.device == "cpu" else _UNSAMPLED
+    no_limit = f"the job has no memory limit, or {_UNSAMPLED}"
+    return (
+        ("GPU time with a compute kernel running", use.effective_gpu_util_pct, "%", gpu),
+        ("GPU utilisation by the driver's counter", use.gpu_util_pct, "%", gpu),
+        ("GPU memory used", use.gpu_memory_used_pct, "%", gpu),
+        ("GPU power", use.gpu_power_w, "W", gpu),
+        ("GPU energy per sample", use.energy_per_sample_j, "J", gpu),
+        ("SM activity", use.sm_active_pct, "%", gpu),
+        ("tensor core activity (of its peak)", use.tensor_active_pct, "%", gpu),
+        ("GPU memory bandwidth in use", use.dram_active_pct, "%", gpu),
+        ("memory used on the node", use.host_memory_used_pct, "%", _UNSAMPLED),
+        ("memory of the job, % of its limit", use.job_memory_used_pct, "%", no_limit),
+    )
 
 
 def _cores(use: Utilization, *, alone: bool) -> list[tuple[str, str]]:
@@ -283,7 +305,7 @@ def _cores(use: Utilization, *, alone: bool) -> list[tuple[str, str]]:
 
 def scope(finding: Finding) -> str:
     """The ranks and nodes that a finding is about."""
-    nodes = f", host{'s' if len(finding.nodes) > 1 else ''} {listing(finding.nodes)}" if finding.nodes else ""
+    nodes = f", node{'s' if len(finding.nodes) > 1 else ''} {listing(finding.nodes)}" if finding.nodes else ""
     return ranks(finding.ranks) + nodes
 
 

@@ -151,7 +151,9 @@ def _bottlenecks(reports: Sequence[ScenarioReport]) -> list[Block]:
     rows = tuple(_bottleneck_row(report, finding) for report, finding in found[:MAX_BOTTLENECKS])
     header = ("scenario", "cause", "sub-cause", "where", ">measured", ">threshold", ">cost per step")
     note = (
-        "Sorted by time lost (ms per step × ranks). Symptoms are not in this table; they are in the section "
+        "Sorted by time lost (ms per step × ranks). Measured: the value that is compared with the threshold. "
+        "The cost is how much shorter the mean step would be without the cause. It need not equal the "
+        "measured value. Symptoms are not in this table; they are in the section "
         "of each scenario, below."
     )
     if len(found) > len(rows):
@@ -177,7 +179,7 @@ def _recommended(aggregate: Aggregate) -> list[Block]:
     items = tuple(
         Bullet(
             (Strong(item.kind), f" ({', '.join(item.scenarios)}): expected speed-up {gain_words(item)}"),
-            tuple(sections.advice(action) for action in item.actions),
+            tuple(sections.advice(item.actions)),
         )
         for item in aggregate.recommended
     )

@@ -25,7 +25,8 @@ NOT_COMPUTE = "communication (lost: all but compute)"
 TREE_NOTE = (
     "These are the efficiency factors of the POP Centre of Excellence (Performance Optimisation and "
     "Productivity). Each factor is the product of the factors below it. Only compute counts as useful time: "
-    "slow data loading or host work on one rank reduces serialisation, not load balance."
+    "slow data loading or host work on one rank reduces serialisation, not load balance. Computation "
+    "scalability compares scenarios: in the reference it is always 100 %."
 )
 """How to read the tree."""
 

@@ -10,6 +10,7 @@ from aorta.artefacts.measured import Interval, RankBreakdown
 from aorta.artefacts.page import RunPage
 from aorta.artefacts.replayed import ClockFit, Replay
 from aorta.artefacts.traced import RankTrace, TraceTable
+from aorta.metrics.lateness import LATE_SHARE
 from aorta.report.parts import shown_parts, spread
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, host, listing, number, ranks, share, short
@@ -47,7 +48,7 @@ def worst_table(page: RunPage, analysis: Analysis) -> tuple[Table | None, str]:
     )
     others = page.ranks - page.costly_ranks
     longer = _than_median(worst[0].rank, analysis)
-    header = (">rank", "host", ">own time, ms", f">{longer}, ms", ">wait caused, ms", "cause")
+    header = (">rank", "node", ">own time, ms", f">{longer}, ms", ">wait caused, ms", "cause")
     note = ""
     if page.costly_ranks > len(worst):
         note = f"{len(worst):,} of {page.ranks:,} ranks are shown, worst first. "
@@ -97,7 +98,8 @@ def lateness_table(analysis: Analysis, page: RunPage, limit: int = 6) -> tuple[T
     two = len(analysis.breakdown.per_rank) == 2
     than = "the other rank" if two else "the median rank"
     notes = [
-        f"A rank is late if it arrives at least {number(late.threshold_ms)} ms after {than} at a collective."
+        f"A rank is late in a step if it reaches a collective more than {number(late.threshold_ms)} ms "
+        f"({100 * LATE_SHARE:.0f} % of the step) after {than}."
     ]
     patterns = {item.pattern for item in late.ranks[:limit]}
     notes += [words for pattern, words in _PATTERNS.items() if pattern in patterns]
@@ -112,7 +114,7 @@ def lateness_table(analysis: Analysis, page: RunPage, limit: int = 6) -> tuple[T
         notes.append("With one rank per node, a slow rank cannot be told from a slow node.")
     header = (
         ">rank",
-        "host",
+        "node",
         "pattern",
         f">late in (of {plural(late.steps, 'steady step')})",
         ">first late step",
@@ -191,16 +193,15 @@ def _clocks(clocks: Sequence[ClockFit]) -> str:
 def _replayed(replay: Replay) -> str:
     if replay.withheld:
         return f"No prediction: {plain(replay.withheld)}."
-    steps = f"The replay was made of {plural(replay.steps, 'step')} with nothing removed."
+    steps = f"aorta replayed {plural(replay.steps, 'step')} as they were measured, with nothing removed."
     if replay.error_pct is None:
         return f"{steps} They have no collective to check the replay against."
     error = "0.1" if replay.error_pct < 0.1 else f"{replay.error_pct:.1f}"
     return (
-        f"Check of the prediction: {steps[0].lower()}{steps[1:]} Each half of the steps was replayed with "
-        "transfer times measured in the other half, so that it is not checked against its own input. "
-        "The replayed step time was "
-        f"within {error} % of the measured {number(replay.measured_step_ms)} ms. That is the time from the "
-        "start of a step to the start of the next one, so it includes the time between steps."
+        f"Check of the prediction: {steps} Each half of the steps was replayed with the transfer times of "
+        "the other half, so that the replay is not checked against its own input. The replayed step time was "
+        f"within {error} % of the measured {number(replay.measured_step_ms)} ms: the mean step plus the time "
+        "between steps."
     )
 
 

@@ -19,7 +19,8 @@ TERMS = (
     ),
     (
         "Step",
-        "one optimizer step of one rank: loading a batch, forward, backward, update.",
+        "one optimizer step of one rank: loading a batch, forward, backward, update. Time between the "
+        "recorded end of a step and the recorded start of the next one is not part of a step.",
     ),
     (
         "Warm-up",
@@ -99,7 +100,7 @@ TERMS = (
         "Host",
         "all of the step that is not compute, exposed communication, exposed copies or data wait: "
         "launching, Python, synchronisation. By this definition, the parts of a step add up to it "
-        "exactly. In tables of ranks, host is the name of the machine.",
+        "exactly. A machine is called a node.",
     ),
     (
         "Unseen time",
@@ -108,7 +109,8 @@ TERMS = (
     ),
     (
         "Between steps",
-        "time outside of steps: validation, checkpoints, logging, the first batch.",
+        "time between the end of a step and the start of the next one: validation, checkpoints, logging, "
+        "the first batch.",
     ),
     (
         "Own time",
@@ -149,6 +151,11 @@ TERMS = (
     (
         "Effective GPU utilisation",
         "compute time ÷ step time. The driver's counter also counts kernels that only wait.",
+    ),
+    (
+        "Cost",
+        "how much shorter the mean step would be without the cause: step × (1 − 1 ÷ expected speed-up). It "
+        "need not equal the measured time of the cause, because some of that time may remain.",
     ),
     (
         "Expected speed-up",

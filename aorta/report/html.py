@@ -24,7 +24,7 @@ from aorta.report.blocks import (
     pieces,
 )
 from aorta.report.palette import EXPOSED, part_colour
-from aorta.report.parts import HEAT_GROUPS, shown_parts
+from aorta.report.parts import HEAT_GROUPS, heat_columns, shown_parts
 from aorta.report.tables import Table
 from aorta.report.text import number
 
@@ -163,7 +163,8 @@ def heat_table(found: HeatMap) -> str:
     own, charged = found.groups
     first = [' class="first"' if place == own and charged else "" for place in range(own + charged)]
     heads = "".join(
-        f'<th scope="col"{mark}>{esc(name)}</th>' for name, mark in zip(found.columns, first, strict=True)
+        f'<th scope="col"{mark}>{esc(name)}</th>'
+        for name, mark in zip(heat_columns(found), first, strict=True)
     )
     groups = f'<th></th><th colspan="{own}">{HEAT_GROUPS[0]}, %</th>' if own else "<th></th>"
     if charged:

@@ -26,7 +26,7 @@ from aorta.artefacts.page import (
     UtilizationOverTime,
 )
 from aorta.report import palette, style
-from aorta.report.parts import HEAT_GROUPS, HEAT_NOTE, loading_words, shown_parts
+from aorta.report.parts import HEAT_GROUPS, HEAT_NOTE, heat_columns, loading_words, shown_parts
 from aorta.report.step_scale import ceiling
 from aorta.report.text import host, number, short
 
@@ -74,7 +74,7 @@ def waterfall_panel(axes: Axes, parts: Sequence[StepPart], note: str) -> None:
 
 def heat_panel(axes: Axes, found: HeatMap) -> None:
     """Rank × cause: each rank's own time, and the waits of others that are charged to it, % of the step."""
-    style.title(axes, "Time by rank and cause", found.note or HEAT_NOTE)
+    style.title(axes, "Time by rank and cause", *(found.note or HEAT_NOTE).split("\n"))
     values = np.array([[np.nan if v is None else v for v in row] for row in found.values], dtype=float)
     top = max(float(np.nanmax(values)), 30.0)  # what costs little stays pale
     effect = np.array(
@@ -94,7 +94,12 @@ def heat_panel(axes: Axes, found: HeatMap) -> None:
             fontsize=7 if small else 8.5,
             color="white" if value > 0.55 * top and not effect[column] else palette.INK,
         )
-    axes.set_xticks(range(len(found.columns)), [name.replace(" ", "\n", 1) for name in found.columns])
+    own, charged = found.groups
+    names = [
+        "\n".join(name.rsplit(" ", 1) if name.startswith("for its ") else name.split(" ", 1))
+        for name in heat_columns(found)
+    ]
+    axes.set_xticks(range(len(names)), names)
     axes.set_yticks(range(len(found.rows)), found.rows, fontsize=6.5 if small else 8.5)
     axes.tick_params(length=0)
     for side in ("left", "bottom"):
@@ -103,12 +108,11 @@ def heat_panel(axes: Axes, found: HeatMap) -> None:
     axes.set_yticks(np.arange(0.5, len(found.rows) - 1), minor=True)
     axes.grid(which="minor", color="white", linewidth=0.6 if small else 2)
     axes.tick_params(which="minor", length=0)
-    own, charged = found.groups
     room = 0.14 * len(found.rows)  # above the first row, for the heads of the groups
     axes.set_ylim(len(found.rows) - 0.5, -0.5 - room)
     for count, middle, name in (
         (own, (own - 1) / 2, HEAT_GROUPS[0]),
-        (charged, own + (charged - 1) / 2, HEAT_GROUPS[1].replace("ranks ", "ranks\n", 1)),
+        (charged, own + (charged - 1) / 2, HEAT_GROUPS[1].replace(" wait", "\nwait", 1)),
     ):
         if count:
             axes.text(

@@ -23,13 +23,16 @@ from aorta.report.text import host
 MAX_HEAT_ROWS = 32
 """Maximum number of rows of a heat map; more ranks are binned."""
 MAX_WORST = 6
-OTHER = f"other parts, each below {LEAST_PCT:g} %"
+OTHER = "other small parts, together"
 
 MAKES_WAIT = {"data_loading": "loader", "compute": "compute", "host": "host"}
 """Causes of waits, seen from the rank that the others wait for."""
-HEAT_GROUPS = ("in the rank's own step", "makes other ranks wait for")
+HEAT_GROUPS = ("in the rank's own step", "makes other ranks wait")
 """Heads of the map's two groups of columns."""
-HEAT_NOTE = "% of the mean step; compute not shown; grey: an effect of other ranks"
+HEAT_NOTE = (
+    "% of the mean step; compute is not shown; grey: caused by other ranks\n"
+    "right of the line: time lost on the other ranks"
+)
 """Small print of the map."""
 
 
@@ -119,12 +122,12 @@ def step_parts(analysis: Analysis) -> list[StepPart]:
 
 
 def shown_parts(parts: Sequence[StepPart]) -> list[StepPart]:
-    """The measured parts; parts below 0.5 % of the step are summed as `OTHER`."""
+    """The measured parts; several parts below 0.5 % of the step are summed as `OTHER`."""
     known = [part for part in parts if part.ms is not None and part.pct is not None]
     large = [part for part in known if (part.pct or 0.0) >= LEAST_PCT]
-    small = [part for part in known if (part.pct or 0.0) < LEAST_PCT]
+    small = [part for part in known if part.ms and (part.pct or 0.0) < LEAST_PCT]
     ms, pct = sum(part.ms or 0.0 for part in small), sum(part.pct or 0.0 for part in small)
-    if len(small) == 1 and ms:
+    if len(small) == 1:
         return [*large, small[0]]
     return [*large, StepPart(key="other", name=OTHER, ms=ms, pct=pct)] if ms else large
 
@@ -195,6 +198,12 @@ def heat_map(analysis: Analysis) -> HeatMap | None:
         ranks_a_row=max(end - start for start, end in bins),
         note=note,
     )
+
+
+def heat_columns(found: HeatMap) -> list[str]:
+    """Returns the heads of the map's columns; the head of its group ends in `for its loader`."""
+    own, _ = found.groups
+    return [name if at < own else f"for its {name}" for at, name in enumerate(found.columns)]
 
 
 _Columns = list[tuple[str, list[float]]]

@@ -17,6 +17,7 @@ from aorta.units import rank_words
 
 MOST = 0.5
 """Share of a rank's extra time from which on it is the time of one line of code."""
+OTHERS = "the other ranks"
 
 
 def place_pairs(analysis: Analysis, finding: Finding) -> Iterator[tuple[str, Line]]:
@@ -42,13 +43,27 @@ def _longer(analysis: Analysis, finding: Finding) -> str:
     late = _extra_ms(analysis, finding)
     total = f" (of {number(late)} ms in total)" if late is not None and place.longer_ms < MOST * late else ""
     than = than_ranks(finding.ranks, analysis)
-    return f", {number(place.longer_ms)} ms more per step than on {than}{total}"
+    spend = "spend" if than == OTHERS else "spends"
+    return f"; {than} {spend} {number(place.longer_ms)} ms per step less there{total}"
+
+
+def data_waits(analysis: Analysis, finding: Finding) -> str:
+    """Returns how long the only slow loader's rank waits for data, and the other ranks; empty otherwise."""
+    if finding.kind != "data_loading" or len(finding.ranks) != 1:
+        return ""
+    waits = {row.rank: row.data_wait_ms for row in analysis.breakdown.per_rank}
+    own, others = waits.pop(finding.ranks[0], None), [ms for ms in waits.values() if ms is not None]
+    if own is None or not others or len(others) < len(waits):
+        return ""
+    most = number(max(others)) if len(others) == 1 else f"at most {number(max(others))}"
+    than = than_ranks(finding.ranks, analysis)
+    return f"{ranks(finding.ranks)} waits {number(own)} ms per step for data, {than} {most} ms; "
 
 
 def than_ranks(named: list[int], analysis: Analysis) -> str:
     """Returns the ranks with which the named ones are compared: `rank 0`, or `the other ranks`."""
     others = [row.rank for row in analysis.breakdown.per_rank if row.rank not in named]
-    return rank_words(others) if len(others) == 1 else "the other ranks"
+    return rank_words(others) if len(others) == 1 else OTHERS
 
 
 def _why_only(analysis: Analysis, finding: Finding) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from aorta.artefacts.analysis import Analysis, Finding
 from aorta.artefacts.page import RunPage
@@ -32,7 +32,7 @@ from aorta.report.labels import SPLIT_BY_PARTS
 from aorta.report.mesh import mesh_blocks
 from aorta.report.next_steps import compare_command, experiment, next_commands
 from aorta.report.parts import shown_parts
-from aorta.report.place import place_pairs
+from aorta.report.place import data_waits, place_pairs
 from aorta.report.resources import next_time, resource_table
 from aorta.report.tables import Table
 from aorta.report.text import evidence as facts_of
@@ -65,7 +65,8 @@ def summary(analysis: Analysis, page: RunPage, run: str | None) -> FactList:
             pairs.append(("Cost", content.cost_words(analysis, finding)))
         pairs += (told := list(place_pairs(analysis, finding)))
         if finding.sub_cause_text and all(line != finding.sub_cause_text for _, line in told):
-            pairs.append(_reason(finding, finding.sub_cause_text))
+            name, said = _reason(finding, finding.sub_cause_text)
+            pairs.append((name, data_waits(analysis, finding) + said if name == "Evidence" else said))
         action, command = _action(analysis, finding, run)
         pairs += likely_reasons(analysis, finding, told=action)
         pairs += _fix(analysis, action, command, run)
@@ -152,7 +153,7 @@ def details(analysis: Analysis, page: RunPage, *, charts: bool) -> list[Block]:
         ),
         ("Traces", _traces(analysis)),
         ("What the GPUs compute", compute_blocks(analysis)),
-        ("Throughput and utilisation", _one(_use(analysis))),
+        ("Throughput and utilisation", [*_one(_use(analysis)), *_said(content.unmeasured_words(analysis))]),
         ("Requested against used", _resources(analysis)),
         ("Data quality", _quality(analysis)),
     ):
@@ -224,19 +225,27 @@ def _finding(analysis: Analysis, page: RunPage, finding: Finding) -> Bullet:
     below += [
         *(["; ".join(limits)] if limits else []),
         *_facts(analysis, page, finding),
-        *(advice(action) for action in finding.actions),
+        *advice(finding.actions),
     ]
     title = (Strong(kind_name(finding.kind)), f" ({finding.severity}; {content.scope(finding)})")
     return Bullet((*title, f"{symptom}: {finding.cause}"), tuple(below))
 
 
-def advice(action: str) -> Line:
-    """An action as a line: a place to look at, a comparison, or a fix."""
-    if action.startswith(LOOK):
-        return ("where: ", *coded(action.removeprefix(LOOK)))
-    if action.startswith(("compare ", NO_FIX)):
-        return coded(action)
-    return ("fix: ", *coded(action))
+def advice(actions: Sequence[str]) -> Iterator[Line]:
+    """Yields each action as a line: a place to look at, a comparison, or a fix; fixes after the first are
+    other ones.
+    """
+    name = "fix: "
+    for action in actions:
+        if action.startswith(LOOK):
+            yield ("where: ", *coded(action.removeprefix(LOOK)))
+        elif action.startswith("compare "):
+            yield ("to find the reason: ", *coded(action))
+        elif action.startswith(NO_FIX):
+            yield coded(action)
+        else:
+            yield (name, *coded(action))
+            name = "another fix: "
 
 
 def _thresholds(analysis: Analysis) -> list[Block]:

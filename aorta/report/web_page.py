@@ -183,7 +183,7 @@ def _charts(run: WebRun, *, alone: bool) -> Iterator[_Chart]:
     if page.parts and not alone:
         yield _Chart("waterfall", "Parts of the step", waterfall(page.parts), _mean_of(run))
     if page.heat_map is not None:
-        note = page.heat_map.note or HEAT_NOTE
+        note = page.heat_map.note or HEAT_NOTE.replace("\n", "; ")
         yield _Chart("heat", "Time by rank and cause", heat_table(page.heat_map), note)
     if page.workers is not None:
         inner = worker_table(page.workers)

@@ -151,5 +151,7 @@ def test_the_data_of_each_chart_is_saved(browser: Any, page: Path, tmp_path: Pat
     )
     lines = (tmp_path / "2node_timeline.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "rank,host,doing,start_ms,end_ms,waits_for_rank,global_step"
-    assert lines[2] == '0,gpu-0.cluster.example.org,"waiting for another rank, for any reason",1,2,0,7'
+    assert (
+        lines[2] == "0,gpu-0.cluster.example.org,waiting for another rank (not split by cause here),1,2,0,7"
+    )
     assert len(lines) == 1 + 8 * (40 + 36)

@@ -142,7 +142,9 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
     workers = _workers(finding, seen)
     if workers == 0:
         return SubCause(
-            "no_workers", "the training process loads batches itself, so loading and compute never overlap"
+            "no_workers",
+            "the training process loads batches itself (num_workers = 0), so loading never overlaps with "
+            "compute",
         )
     reading = max((item.read_mb_per_s or 0.0 for item in loads.values()), default=0.0)
     busy = _busy_share(loads)
