@@ -197,7 +197,8 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
         delay = config.dataset.delay_ms
         actions.append(f"dataset.delay_ms is {delay:g}: every sample sleeps that long; set it to 0")
     if workers == 0:
-        actions.append(f"set {name} to 2 or more (now 0, so training stops while each batch is loaded)")
+        slow = "; this hides slow loading but does not make it faster" if ranks else ""
+        actions.append(f"set {name} to 2 or more (now 0, so training stops while each batch is loaded){slow}")
     elif workers is not None:
         cpus = f" ({job.cpus_usable} CPUs are usable on a node)" if job.cpus_usable else ""
         actions.append(f"raise {name}, now {workers}{cpus}")
