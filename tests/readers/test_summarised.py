@@ -100,15 +100,17 @@ def test_this_process_works_meanwhile() -> None:
 
 def test_a_copy_that_is_killed_is_an_error() -> None:
     parent = os.getpid()
+    taken, took = os.pipe()
 
     def killed(number: int) -> int:
         if os.getpid() != parent:
+            os.write(took, b"x")
             os.kill(os.getpid(), 9)
         return number
 
     def wait() -> None:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        os.read(taken, 1)
 
-    # This process takes its first item when the copy has ended.
+    # This process takes its first item when the copy has taken one.
     with pytest.raises(ChildProcessError, match="killed"):
         by_copies(killed, range(3), workers=2, meanwhile=wait)
