@@ -104,6 +104,18 @@ def test_statistics_on_the_gpu_are_read_and_an_evaluation_hardly_is(reads: int, 
     assert {id_: found.get(id_) for id_ in both} == {**dict.fromkeys(both), named_as: [0]}
 
 
+@pytest.mark.parametrize(("every", "named_as"), [(1, True), (2, True), (3, True), (9, False)])
+def test_an_evaluation_in_some_captured_steps_is_seen_in_those(every: int, named_as: bool) -> None:
+    """Four kernels beyond ten are 1.4 times as many in a step, and 1.2 times in the mean of two."""
+    each = launch(MS, MS, kind=int(ComputeKind.ELEMENTWISE))
+    usual = [*[each] * 10, EXCHANGE]
+    with_more = line([[*usual, *[each] * 4] if step % every == every - 1 else usual for step in range(6)])
+    found = {
+        item.id: item.ranks for item in named(host_line(with_more, {}), host_line(line([usual] * 6), {}))
+    }
+    assert found.get("rank0_evaluation") == ([0] if named_as else None)
+
+
 @pytest.mark.parametrize("staged", [False, True])
 def test_stages_of_a_pipeline_do_not_evaluate_because_they_launch_more(staged: bool) -> None:
     more = [launch(MS, MS, kind=int(ComputeKind.TENSOR_MATMUL)) for _ in range(8)]

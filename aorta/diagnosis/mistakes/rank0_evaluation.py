@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from aorta.artefacts.events import Column
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
 from aorta.diagnosis.mistakes._compute import reads_values, without_beyond
+from aorta.diagnosis.mistakes._recurring import often
 from aorta.metrics.line_replay import ReplayChanges
 
 _MORE = 1.3
@@ -24,12 +26,13 @@ _LEAST_SHARE = 0.1
 def _look(program: Program) -> Sign | None:
     if len(program.ranks) < 2:
         return None
-    counts = {rank: item.count(item.compute) for rank, item in program.ranks.items()}
-    typical = float(np.percentile(list(counts.values()), 50, method="lower"))
+    counts = {rank: _by_step(item) for rank, item in program.ranks.items()}
+    typical = float(np.percentile([count.max() for count in counts.values()], 50, method="lower"))
     more = [
         rank
         for rank, count in counts.items()
-        if count >= _MORE * typical and not reads_values(program, rank, count - typical)
+        if count.max() >= _MORE * typical
+        and not reads_values(program, rank, float(np.maximum(count - typical, 0).mean()))
     ]
     if not more or 2 * len(more) > len(counts):
         return None
@@ -38,11 +41,22 @@ def _look(program: Program) -> Sign | None:
     ranks = [rank for rank in more if program.share(cost[rank]) >= _LEAST_SHARE]
     if not ranks:
         return None
+    most = max(ranks, key=cost.__getitem__)
+    numbers = program.ranks[most].numbers
     return Sign(
         {rank: changes[rank] for rank in ranks},
         ranks=ranks,
-        evidence={"kernels_per_step": {str(rank): round(count, 1) for rank, count in counts.items()}},
+        often=often(numbers, numbers[counts[most] >= _MORE * typical]),
+        evidence={
+            "kernels_per_step": {str(rank): round(float(count.mean()), 1) for rank, count in counts.items()}
+        },
     )
+
+
+def _by_step(item: RankProgram) -> Column:
+    """The number of compute kernels in each captured step."""
+    steps = np.searchsorted(item.numbers, item.table.step[item.compute])
+    return np.bincount(steps, minlength=len(item.numbers)).astype(np.int64)
 
 
 def _cost_ms(item: RankProgram, change: ReplayChanges) -> float:
