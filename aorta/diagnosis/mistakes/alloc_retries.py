@@ -1,7 +1,7 @@
 """Allocator retries near full memory.
 
 What it finds:
-    Memory is given back to the driver in some steps, not in each: the allocator was out of memory and
+    In some steps, but not in all, the allocator gives memory back to the driver: it was out of memory and
     tried again.
 Why it costs time:
     Near full memory the caching allocator frees its cache with `cudaFree`, which waits for the GPU, and

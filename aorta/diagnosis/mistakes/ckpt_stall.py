@@ -1,8 +1,8 @@
 """Checkpoint inside the step.
 
 What it finds:
-    In some steps the host copies many tensors from the device, more than 8 MB in all, and the step
-    waits for it.
+    In some steps the host copies many tensors from the device, more than 8 MB in total. The step waits
+    for these copies.
 Why it costs time:
     The step stands still while weights and optimizer state are copied, packed and written.
 What to do:
@@ -97,7 +97,7 @@ torch.save(model.state_dict(), path)
     after="""\
 future = dcp.async_save(model.state_dict(), checkpoint_id=path)
 """,
-    predicted_by="replay without these copies, in which the host works as in the steps without a checkpoint",
+    predicted_by="replay without these copies. The host works as in the steps without a checkpoint",
     captures=(
         "ckpt_stall (two H200, records and traces)",
         "ckpt_stall (one H200)",

@@ -1,12 +1,12 @@
-"""Threads times ranks over the cores.
+"""More threads than CPU cores.
 
 What it finds:
-    The ranks of a node run more threads for torch's CPU operators than the job may use CPUs, and the job
-    keeps these CPUs busy.
+    The ranks of a node run more threads for torch's CPU operators than the job has CPUs, and the job keeps
+    these CPUs busy.
 Why it costs time:
     Threads take turns on the cores: each launch and each loader waits for its turn.
 What to do:
-    Set `OMP_NUM_THREADS` to cores per rank, and count the loader's workers in.
+    Set `OMP_NUM_THREADS` to the cores per rank, minus the loader's workers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Optimizer without foreach or fused.
 
 What it finds:
-    The optimizer launches several small kernels for each parameter: more than 100 launches per step
-    inside `Optimizer.step` that are no multi-tensor kernels.
+    The optimizer launches several small kernels for each parameter. More than 100 launches per step inside
+    `Optimizer.step` are not multi-tensor kernels.
 Why it costs time:
     Each launch costs the host more time than the kernel takes, so the GPU waits for the optimizer's
     loop.
@@ -69,8 +69,8 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, foreach=False)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 """,
     predicted_by=(
-        "replay with a tenth of the optimizer's host work, and its launches replaced by one that "
-        "takes half of their time on the GPU"
+        "replay with a tenth of the optimizer's host work. One launch replaces its launches, and takes "
+        "half of their time on the GPU"
     ),
     captures=(
         "foreach_off",

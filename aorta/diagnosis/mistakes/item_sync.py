@@ -4,8 +4,8 @@ What it finds:
     The host reads values back from the GPU several times per step: `.item()`, `.cpu()`, `nonzero`,
     printing a tensor.
 Why it costs time:
-    Each time the host waits until the GPU has done everything before, and then launches the next work
-    into an empty queue.
+    Each read makes the host wait until the GPU has finished all earlier work. The host then launches the
+    next work into an empty queue.
 What to do:
     Keep the values on the GPU and read them every few steps: `total += loss.detach()`.
 """
@@ -68,7 +68,7 @@ total += loss.detach()
 if step % 50 == 0:
     print(total.item())
 """,
-    predicted_by="replay without the operators that read back, and without the host's wait",
+    predicted_by="replay without the operators that read values back, and without the host's wait",
     captures=(
         "item_sync",
         "item_sync (two H200, records and traces)",

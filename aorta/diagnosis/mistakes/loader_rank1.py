@@ -1,8 +1,8 @@
 """Slow storage or loader on some ranks.
 
 What it finds:
-    Some ranks wait for their loader for more than a tenth of the step, the others for less than a
-    quarter of that.
+    Some ranks wait for their loader for more than a tenth of the step. The other ranks wait less than a
+    quarter of that time.
 Why it costs time:
     All ranks meet in the gradients' all-reduce, so one slow loader sets the pace of all.
 What to do:

@@ -1,8 +1,8 @@
 """Loader workers start again in each epoch.
 
 What it finds:
-    Between two calls of a loader with workers the host does nothing else for a long time: the workers
-    start again, in each epoch.
+    Between two calls of a loader with workers, the host does nothing else for a long time. The workers
+    start again in each epoch.
 Why it costs time:
     Without `persistent_workers` the loader starts its processes again in each epoch. They import the
     program, open the data and fill the queue while the GPU waits.
@@ -56,9 +56,7 @@ loader = DataLoader(dataset, batch_size=32, num_workers=8)
     after="""\
 loader = DataLoader(dataset, batch_size=32, num_workers=8, persistent_workers=True)
 """,
-    predicted_by=(
-        "replay without the stretches in which workers start, and in which every batch is ready in time"
-    ),
+    predicted_by=("replay without the time in which workers start. Every batch is ready in time"),
     captures=("loader_respawn",),
     look=_look,
     shown_by="traces",

@@ -1,11 +1,11 @@
-"""Recomputation though memory is free.
+"""Recomputation although memory is free.
 
 What it finds:
-    Forward operators run again inside of the backward pass (activation checkpointing), for more than a
+    Forward operators run again inside the backward pass (activation checkpointing), for more than a
     twentieth of the step.
 Why it costs time:
-    Recomputation saves memory and costs a second forward pass. Where memory is free it only costs. A
-    trace does not hold how much memory is free: look at the peak before you switch it off.
+    Recomputation saves memory and costs a second forward pass. If memory is free, nothing is gained. A
+    trace does not say how much memory is free: look at the peak before you switch recomputation off.
 What to do:
     Switch activation checkpointing off, or checkpoint only as many blocks as memory needs.
 """
@@ -78,14 +78,14 @@ x = checkpoint(block, x, use_reentrant=False)
 x = block(x)
 """,
     predicted_by=(
-        "replay without the forward operators that run inside of the backward pass, and without the hooks "
-        "that keep tensors for them"
+        "replay without the forward operators that run inside the backward pass, and without their "
+        "hooks that keep tensors"
     ),
     captures=(
         "needless_checkpointing",
         "needless_checkpointing (one H200)",
     ),
     look=_look,
-    shown_by="traces; samples of GPU memory that is more than 70 % full excuse it",
+    shown_by="traces; not reported if samples show GPU memory more than 70 % full",
     excused=_excused,
 )

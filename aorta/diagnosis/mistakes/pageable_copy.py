@@ -3,8 +3,8 @@
 What it finds:
     Copies from pageable host memory to the GPU hold the host for more than a twentieth of the step.
 Why it costs time:
-    The driver copies pageable memory through a small buffer of its own: slower than the link, and the
-    host waits meanwhile.
+    The driver copies pageable memory through a small buffer of its own. This is slower than the link, and
+    the host waits meanwhile.
 What to do:
     Pin the batches (`pin_memory=True` in the loader) and copy with `non_blocking=True`.
 """

@@ -74,9 +74,7 @@ if rank == 0 and step % 100 == 0:
 if step % 100 == 0:
     evaluate(model, my_part_of_it)
 """,
-    predicted_by=(
-        "replay without the launches and the work that this rank has beyond the others in these steps"
-    ),
+    predicted_by=("replay without the launches and the work that only this rank has in these steps"),
     captures=(),
     look=_look,
     shown_by="traces",

@@ -135,8 +135,8 @@ if rank == 0 and step % 50 == 0:
         writer.add_histogram(name, p.cpu())
 """,
     predicted_by=(
-        "replay without the CPU operators, copies to the host and silent Python time that these "
-        "ranks have beyond the others, or without the kernels and reads of their statistics"
+        "replay without what only these ranks do: CPU operators, copies to the host and silent Python "
+        "time, or the kernels and reads of their statistics"
     ),
     captures=(
         "rank0_logging",

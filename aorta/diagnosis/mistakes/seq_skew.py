@@ -1,8 +1,8 @@
 """One rank always has more work.
 
 What it finds:
-    One rank computes for longer than the others in every step, with more kernels, other kernels or other
-    launch shapes: its share of the work is larger.
+    One rank computes for longer than the others in every step. It has more kernels, other kernels or other
+    launch shapes, so its share of the work is larger.
 Why it costs time:
     All ranks meet in the gradients' all-reduce. The rank with the longest sequences sets the pace.
 What to do:

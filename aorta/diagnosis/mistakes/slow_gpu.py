@@ -1,8 +1,8 @@
 """Another process uses a rank's GPU.
 
 What it finds:
-    One rank runs the same kernels as the others in the same launch shapes, and each takes longer, in
-    every step.
+    One rank runs the same kernels as the others in the same launch shapes. In every step, each kernel
+    takes longer on this rank.
 Why it costs time:
     Another process takes a part of the GPU, or the GPU is limited. All ranks wait for this one.
 What to do:

@@ -1,8 +1,8 @@
 """DDP buckets far too small.
 
 What it finds:
-    DDP exchanges gradients in more than 20 all-reduces per pass, three times as many as buckets of 25 MB
-    would need.
+    DDP exchanges gradients in more than 20 all-reduces per pass. Buckets of 25 MB would need a third of
+    them or fewer.
 Why it costs time:
     Each all-reduce costs the host a launch and the link its latency. Small ones do not reach the link's
     bandwidth.

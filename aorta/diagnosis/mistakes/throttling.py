@@ -1,8 +1,8 @@
 """A GPU limited by heat or power.
 
 What it finds:
-    The driver reports a limit by heat or power in most samples of some GPUs, and in none of the others. The
-    limited ranks compute for longer at a lower clock.
+    The driver reports a limit by heat or power in most samples of some GPUs, and in hardly
+    any of the other GPUs. The limited ranks compute for longer at a lower clock.
 Why it costs time:
     The limited GPU runs at a lower clock, and all ranks wait for it.
 What to do:

@@ -1,8 +1,8 @@
 """Loops of tiny matrix products.
 
 What it finds:
-    A loop over heads, experts, models or time steps computes a tiny product in each round: at most 15 µs on
-    the GPU, and twelve or more of them in a row.
+    A loop over heads, experts, models or time steps computes a tiny matrix product in each round. Each
+    product takes at most 15 µs on the GPU, and twelve or more follow each other.
 Why it costs time:
     A tiny product uses few of the GPU's multiprocessors and reaches a fraction of its peak. The host launches
     each of them, with everything around it.
@@ -81,9 +81,9 @@ out = torch.stack(outs)
 out = torch.bmm(F.gelu(torch.bmm(x, up)), down)
 """,
     predicted_by=(
-        "replay with the launches of the first round alone, which take a quarter of the other rounds' time "
-        "on the GPU longer; the range reaches further up, as one tensor of weights is less work for the "
-        "optimizer, too"
+        "replay with the launches of the first round only. On the GPU these take longer, by a quarter of "
+        "the other rounds' time. The range reaches higher than the replay, because the optimizer has less "
+        "work with one tensor of weights"
     ),
     captures=(),
     look=_look,
