@@ -74,7 +74,7 @@ class Ranking:
         if model.vocab_size < data.vocab_size:
             raise ConfigError(
                 f"model.vocab_size is {model.vocab_size}, below dataset.vocab_size {data.vocab_size}",
-                "ids of the data set need a row each: make model.vocab_size at least as large",
+                "raise model.vocab_size to at least dataset.vocab_size: each id needs a row",
             )
         for key in ("dense_dim", "num_dense_features"):
             if getattr(model, key) != getattr(data, key):
@@ -85,7 +85,7 @@ class Ranking:
         if model.model_dim % model.num_heads:
             raise ConfigError(
                 f"model.model_dim is {model.model_dim}: not a multiple of model.num_heads {model.num_heads}",
-                "choose a model_dim that its heads divide",
+                "choose a model.model_dim that is a multiple of model.num_heads",
             )
         self._config = config
 

@@ -230,7 +230,8 @@ def _run(given: argparse.Namespace) -> None:
     count = torch.cuda.device_count()
     if not 0 <= given.device < count:
         raise ConfigError(
-            f"--device {given.device}: {count} GPU(s) visible", "this prototype needs a GPU; count from 0"
+            f"--device {given.device}: {count} GPU(s) visible",
+            "give a GPU number, counted from 0; this prototype needs a GPU",
         )
     device = torch.device("cuda", given.device)
     torch.cuda.set_device(device)
@@ -260,11 +261,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = argparse.ArgumentParser(
         prog="run_sdma_prototype.py", description="Run copies next to matrix products."
     )
-    flags.add_argument("--device", type=int, default=0, help="torch's number of the GPU")
+    flags.add_argument("--device", type=int, default=0, help="number of the GPU, as torch counts")
     flags.add_argument("--matrix-size", type=_positive, default=4096)
     flags.add_argument("--copy-mb", type=_positive, default=64, help="MiB")
     flags.add_argument("--iterations", type=_positive, default=50)
-    flags.add_argument("--json", type=Path, metavar="FILE", help="write the result here too")
+    flags.add_argument("--json", type=Path, metavar="FILE", help="also write the result to this file")
     given = flags.parse_args(arguments)
     try:
         _run(given)

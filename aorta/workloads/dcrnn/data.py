@@ -102,7 +102,7 @@ def split(config: schema.Config) -> Split:
         raise ConfigError(
             f"dcrnn.adjacency is {chosen.adjacency}, but dcrnn.data is null: generated traffic has its own"
             " graph",
-            "give dcrnn.data too, or leave dcrnn.adjacency away",
+            "set dcrnn.data too, or remove dcrnn.adjacency",
         )
     if chosen.data is not None and chosen.adjacency is None:
         raise ConfigError(
@@ -145,7 +145,7 @@ def _cut(traffic: Traffic, config: schema.Config) -> Split:
     for name, part in zip(SPLITS, parts, strict=True):
         if not len(part):
             raise ConfigError(
-                f"the {name} part of the traffic has {len(part.signals)} readings a sensor, and a window"
+                f"the {name} part of the traffic has {len(part.signals)} readings per sensor; a window"
                 f" needs {chosen.seq_len + chosen.pred_len} (dcrnn.seq_len + dcrnn.pred_len)",
                 "raise dcrnn.num_steps of generated traffic, or lower dcrnn.seq_len or dcrnn.pred_len",
             )
@@ -161,7 +161,8 @@ def _stored(folder: Path, adjacency: Path, config: schema.Config) -> Split:
         shapes = (windows.history.shape[1:], windows.target.shape[1])
         if shapes != (found[0].history.shape[1:], found[0].target.shape[1]):
             raise ConfigError(
-                f"{folder / name}.npz: windows of other sizes than those of train.npz", "make them again"
+                f"{folder / name}.npz: windows differ in size from the windows of train.npz",
+                "write all three files again with one seq_len and pred_len",
             )
     _, length, nodes, channels = found[0].history.shape
     for key, value in (("seq_len", length), ("pred_len", found[0].target.shape[1])):

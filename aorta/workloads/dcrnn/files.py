@@ -72,7 +72,7 @@ def check_graph(weights: Matrix, nodes: int, data: Path, adjacency: Path) -> Non
     if len(weights) != nodes:
         raise ArtefactError(
             f"{adjacency}: a graph of {len(weights)} sensors, but {data} has {nodes}",
-            "both must be of the same sensors in the same order",
+            "use a graph and readings of the same sensors, in the same order",
         )
 
 
@@ -94,7 +94,7 @@ def read_readings(path: Path) -> Readings:
         return _hdf5(path)
     if path.suffix == ".npz":
         return _npz_readings(path)
-    raise ArtefactError(f"{path}: readings are read from .h5, .hdf5 and .npz files", NPZ_HINT)
+    raise ArtefactError(f"{path}: readings must be in an .h5, .hdf5 or .npz file", NPZ_HINT)
 
 
 def read_adjacency(path: Path) -> Adjacency:
@@ -114,12 +114,12 @@ def read_adjacency(path: Path) -> Adjacency:
     elif path.suffix == ".csv":
         matrix = _csv(path)
     else:
-        raise ArtefactError(f"{path}: a graph is read from .pkl, .npz, .npy and .csv files")
+        raise ArtefactError(f"{path}: a graph must be in a .pkl, .npz, .npy or .csv file")
     weights = _numbers(path, "the graph", matrix, 2)
     if weights.shape[0] != weights.shape[1]:
         raise ArtefactError(f"{path}: the graph is {_shape(weights)}, expected sensors × sensors")
     if not np.isfinite(weights).all() or (weights < 0).any():
-        raise ArtefactError(f"{path}: the graph has weights that are negative or no numbers")
+        raise ArtefactError(f"{path}: the graph has weights that are negative or not finite")
     return Adjacency(weights.astype(np.float32), sensors)
 
 
@@ -136,7 +136,9 @@ def read_windows(path: Path, missing_value: float | None) -> Windows:
             f"{path}: x is {_shape(x)} and y is {_shape(y)}: expected equal numbers of samples and sensors"
         )
     if np.isnan(x[..., 1:]).any():
-        raise ArtefactError(f"{path}: x has NaN beyond channel 0, where only readings may be missing")
+        raise ArtefactError(
+            f"{path}: x has NaN outside channel 0: only readings, in channel 0, may be missing"
+        )
     history = np.array(x, dtype=np.float32)
     history[..., 0] = mask(x[..., 0], missing_value)
     return Windows(history, mask(y[..., 0], missing_value))
@@ -155,7 +157,8 @@ def _hdf5(path: Path) -> Readings:
             group = next((item for item in file.values() if "block0_values" in item), None)
             if group is None or "block1_values" in group:
                 raise ArtefactError(
-                    f"{path}: holds {', '.join(file)}: not one pandas table of one type of number", NPZ_HINT
+                    f"{path}: holds {', '.join(file)}, expected one pandas table with one type of number",
+                    NPZ_HINT,
                 )
             values = _numbers(path, f"{group.name}/block0_values", group["block0_values"][()], 2)
             sensors = tuple(_text(name) for name in group["block0_items"][()].tolist())
@@ -206,7 +209,7 @@ def _csv(path: Path) -> NDArray[np.float64]:
     try:
         return np.array([[float(cell) for cell in row] for row in rows], dtype=np.float64)
     except ValueError as error:
-        raise ArtefactError(f"{path}: {error}", "expected numbers alone, without a header") from error
+        raise ArtefactError(f"{path}: {error}", "remove the header: every cell must be a number") from error
 
 
 def _array(path: Path) -> NDArray[Any]:
@@ -223,7 +226,7 @@ def _archive(path: Path) -> np.lib.npyio.NpzFile:
     except Exception as error:  # zip, zlib and numpy each have their own
         raise ArtefactError(f"{path}: not an npz archive: {error}") from error
     if not isinstance(opened, np.lib.npyio.NpzFile):
-        raise ArtefactError(f"{path}: a single array, expected an npz archive of named ones")
+        raise ArtefactError(f"{path}: a single array, expected an npz archive of named arrays")
     return opened
 
 
@@ -246,7 +249,7 @@ def _numbers(path: Path, what: str, values: Any, dimensions: int) -> NDArray[Any
     if values.ndim != dimensions or 0 in values.shape:
         raise ArtefactError(f"{path}: {what}: shape {_shape(values)}, expected {dimensions} dimensions")
     if np.isinf(values).any():
-        raise ArtefactError(f"{path}: {what}: holds infinite numbers", "write NaN where one is missing")
+        raise ArtefactError(f"{path}: {what}: holds infinite numbers", "write NaN for a missing reading")
     return values
 
 

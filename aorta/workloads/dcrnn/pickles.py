@@ -54,11 +54,11 @@ class _Reader(pickle.Unpickler):
         try:
             return _ALLOWED[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}") from None
+            raise pickle.UnpicklingError(f"it needs {module}.{name}, which is not allowed") from None
 
     def persistent_load(self, pid: Any) -> Any:
         """Nothing outside of the file."""
-        raise pickle.UnpicklingError(f"it asks for the object {pid!r} outside of it")
+        raise pickle.UnpicklingError(f"it refers to the object {pid!r} outside the file")
 
 
 def load(path: Path) -> Any:
@@ -74,5 +74,5 @@ def load(path: Path) -> Any:
     except Exception as error:  # a broken pickle fails in any way it likes
         raise ArtefactError(
             f"{path}: not read: {type(error).__name__}: {error}",
-            "only numbers, text, lists, dicts and arrays are; save the N × N matrix as .npy instead",
+            "save the N × N matrix as .npy: pickles may hold only numbers, text, lists, dicts and arrays",
         ) from error

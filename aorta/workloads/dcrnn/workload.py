@@ -37,7 +37,7 @@ class DcrnnWorkload:
         self.data: Split = split(config)
         unused = [*_changed(config.model, "model"), *_changed(config.dataset, "dataset", USED_OF_DATASET)]
         if unused:
-            log.warning("not in use with workload dcrnn: %s", ", ".join(unused))
+            log.warning("workload dcrnn ignores these keys: %s", ", ".join(unused))
 
     def check(self, ranks: int) -> None:
         """Every rank needs the samples of one optimizer step.

@@ -37,7 +37,9 @@ def uses_gpu(device: str) -> bool:
     """
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
-        raise ConfigError("--device is 'cuda', but torch sees no GPU here", "use auto or cpu")
+        raise ConfigError(
+            "--device is 'cuda', but torch sees no GPU here", "use --device auto or --device cpu"
+        )
     return device != "cpu" and available
 
 
@@ -52,7 +54,8 @@ def ranks_to_start(device: str, wanted: int | None) -> int:
     count = torch.cuda.device_count()
     if wanted is not None and wanted > count:
         raise ConfigError(
-            f"--nproc is {wanted}, but {count} GPU(s) are visible", "one rank per GPU; or --device cpu"
+            f"--nproc is {wanted}, but {count} GPU(s) are visible",
+            "give at most one rank per GPU, or use --device cpu",
         )
     return wanted or count
 
@@ -116,10 +119,10 @@ def start(function: Callable[..., None], ranks: int, *arguments: Any) -> None:
         said, traceback = _reason(failure)
         print(traceback, end="", file=sys.stderr)
         raise RunError(
-            f"rank {rank} failed (exit code {failure.exitcode}): {said}", "the other ranks were ended"
+            f"rank {rank} failed (exit code {failure.exitcode}): {said}; the other ranks were stopped"
         ) from None
     except SignalException as error:
-        raise RunError(f"stopped by {error.sigval.name}; every rank was ended") from None
+        raise RunError(f"stopped by {error.sigval.name}; every rank was stopped") from None
 
 
 def _reason(failure: ProcessFailure) -> tuple[str, str]:

@@ -39,7 +39,7 @@ def run(options: BenchmarkOptions) -> bool:
     _check_folder(options)
     if launch.launched():
         if options.nproc is not None:
-            raise ConfigError("--nproc is given, but a launcher has started the ranks", "leave it out")
+            raise ConfigError("--nproc is given, but a launcher has started the ranks", "leave out --nproc")
         agree(options, int(os.environ["WORLD_SIZE"]), ask=None)
         reporter = Identity.from_environment().rank == 0
         if reporter:
@@ -98,8 +98,8 @@ def agree(options: BenchmarkOptions, ranks: int, *, ask: Callable[[str], bool] |
     if seconds <= WORTH_SAYING_S or (ask is not None and ask("Train it on the CPU anyway?")):
         return
     raise ConfigError(
-        f"there is no GPU, and this would take some {math.ceil(seconds / 60):,} minutes on the CPU",
-        "--cpu trains it anyway; --preset small takes seconds",
+        f"there is no GPU, and this would take about {math.ceil(seconds / 60):,} minutes on the CPU",
+        "add --cpu to train it anyway, or --preset small, which takes seconds",
     )
 
 
@@ -129,8 +129,8 @@ def announce(options: BenchmarkOptions, ranks: int) -> None:
     cores, seconds = len(os.sched_getaffinity(0)), cpu_seconds(options, ranks)
     if not on_gpu and seconds > WORTH_SAYING_S:
         print(
-            f"large for a CPU: some {math.ceil(seconds / 60):,} minutes on {cores} core(s), or more.\n"
-            "  --preset small takes seconds; or lower --num-layers, --d-model, --batch-size,"
+            f"large for a CPU: about {math.ceil(seconds / 60):,} minutes on {cores} core(s), or more.\n"
+            "  use --preset small, which takes seconds; or lower --num-layers, --d-model, --batch-size,"
             " --context-length, --num-epochs, --steps-per-epoch",
             flush=True,
         )

@@ -86,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
     """Every flag with its default in the help."""
     flags = argparse.ArgumentParser(
         prog="benchmark_ddp.py",
-        description="Compare ways to average gradients. Started alone, or by torchrun.",
+        description="Compare ways to average gradients. Start it alone or under torchrun.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
@@ -94,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
         "--preset",
         choices=("default", "small"),
         default="default",
-        help="small: a model for a CPU; single flags still count",
+        help="small: a model for a CPU; other flags still override it",
     )
     _model_flags(flags.add_argument_group("model"))
     _run_flags(flags.add_argument_group("run"))
@@ -105,10 +105,10 @@ def parser() -> argparse.ArgumentParser:
 def _model_flags(group: argparse._ArgumentGroup) -> None:
     for name, text in (
         ("vocab-size", "token ids"),
-        ("context-length", "tokens of a sample"),
+        ("context-length", "tokens per sample"),
         ("d-model", "width"),
         ("num-layers", "blocks"),
-        ("num-heads", "attention heads of a block"),
+        ("num-heads", "attention heads per block"),
         ("d-ff", "width of the feed-forward part"),
     ):
         group.add_argument(f"--{name}", type=int, metavar="N", help=text)
@@ -116,40 +116,53 @@ def _model_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def _run_flags(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--batch-size", type=int, metavar="N", help="samples of a rank and step")
-    group.add_argument("--num-epochs", type=int, metavar="N", help="epochs of each implementation")
+    group.add_argument("--batch-size", type=int, metavar="N", help="samples per rank and step")
+    group.add_argument("--num-epochs", type=int, metavar="N", help="epochs per implementation")
     group.add_argument(
-        "--warmup-epochs", type=int, metavar="N", help="epochs of rising rate and clipping; not measured"
+        "--warmup-epochs",
+        type=int,
+        metavar="N",
+        help="epochs with a rising learning rate and gradient clipping; not measured",
     )
-    group.add_argument("--steps-per-epoch", type=int, metavar="N", help="10, in profile mode 2")
+    group.add_argument(
+        "--steps-per-epoch", type=int, metavar="N", help="optimizer steps per epoch: 10, or 2 in profile mode"
+    )
     group.add_argument("--bucket-size-mb", type=float, metavar="MIB", help="largest bucket")
     group.add_argument("--precision", choices=PRECISIONS, help="tf32: fp32 with TF32 matmuls; bf16: autocast")
-    group.add_argument("--implementations", nargs="+", choices=IMPLEMENTATIONS, metavar="NAME", help="which")
+    group.add_argument(
+        "--implementations",
+        nargs="+",
+        choices=IMPLEMENTATIONS,
+        metavar="NAME",
+        help="implementations to compare",
+    )
     group.add_argument(
         "--nproc", type=int, metavar="N", help="ranks to start: 2 on CPU, or every visible GPU"
     )
-    group.add_argument("--device", choices=("auto", "cpu", "cuda"), help="auto: a GPU where there is one")
+    group.add_argument("--device", choices=("auto", "cpu", "cuda"), help="auto: a GPU if there is one")
     group.add_argument(
         "--cpu",
         dest="device",
         action="store_const",
         const="cpu",
         default="auto",
-        help="short for --device cpu: train on the CPU however long it takes",
+        help="same as --device cpu: train on the CPU, however long it takes",
     )
-    group.add_argument("--seed", type=int, metavar="N", help="of weights and tokens")
+    group.add_argument("--seed", type=int, metavar="N", help="random seed of weights and tokens")
     group.add_argument(
-        "--timeout-s", type=float, metavar="S", help="a collective that waits longer is an error"
+        "--timeout-s", type=float, metavar="S", help="time after which a waiting collective is an error"
     )
-    group.add_argument("--output-dir", type=Path, metavar="DIR", help="for the results")
+    group.add_argument("--output-dir", type=Path, metavar="DIR", help="folder for the results")
 
 
 def _profile_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--profile", action="store_true", help="trace one implementation instead of comparing all"
     )
-    group.add_argument("--profile-implementation", choices=IMPLEMENTATIONS, metavar="NAME", help="which one")
-    group.add_argument("--profile-output-dir", type=Path, metavar="DIR", help="for traces and summary")
+    group.add_argument(
+        "--profile-implementation", choices=IMPLEMENTATIONS, metavar="NAME", help="implementation to trace"
+    )
+    group.add_argument("--profile-output-dir", type=Path, metavar="DIR", help="folder for traces and summary")
 
 
 def parse(arguments: Sequence[str] | None = None) -> BenchmarkOptions:
@@ -191,7 +204,7 @@ def check(options: BenchmarkOptions) -> None:
     if options.d_model % (2 * options.num_heads):
         raise ConfigError(
             f"--d-model is {options.d_model}: not a multiple of 2 × --num-heads = {2 * options.num_heads}",
-            "every head needs an even width: the rotary embedding turns pairs",
+            "choose a multiple: the rotary embedding turns pairs, so every head needs an even width",
         )
     if not options.profile and options.first_steady_step >= options.total_steps:
         raise ConfigError(

@@ -91,5 +91,5 @@ def summary(options: BenchmarkOptions, world: World, samples: list[StepSample], 
         mean = ns_to_ms(sum(sample.end - sample.start for sample in part)) / len(part)
         lines.append(f"{epoch:5d}  {epoch_type(epoch, options):8s}  {rate:.6f}  {loss:>9s}  {mean:12.3f}")
     lines += ["", "traces", *(f"  {folder.trace(name, rank)}" for rank in range(world.size))]
-    lines += ["", f"the {TOP} operators that took most time on rank 0", "", operators]
+    lines += ["", f"the {TOP} operators with the most time on rank 0", "", operators]
     return "\n".join(line.rstrip() for line in "\n".join(lines).splitlines()) + "\n"

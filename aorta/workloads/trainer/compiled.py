@@ -44,6 +44,8 @@ class Compiled:
             return self._call(batch)
         except Exception as error:
             reason = " ".join(str(error).split())[:REASON_LENGTH]
-            log.warning("torch.compile failed, going on without it: %s: %s", type(error).__name__, reason)
+            log.warning(
+                "torch.compile failed, training goes on without it: %s: %s", type(error).__name__, reason
+            )
             self._call = self._eager
             return self._call(batch)

@@ -38,7 +38,7 @@ def check_faults(config: schema.Config, ranks: int) -> None:
     if beyond:
         raise ConfigError(f"faults.ranks names rank {beyond[0]}, but there are {ranks} ranks", "count from 0")
     if faults.comm_mb and ranks == 1:
-        raise ConfigError("faults.comm_mb is set, but one rank has nobody to exchange with", "use more ranks")
+        raise ConfigError("faults.comm_mb is set, but a single rank cannot exchange data", "use more ranks")
 
 
 class FaultInjector:
@@ -59,7 +59,7 @@ class FaultInjector:
         if config == schema.FaultsConfig(stand_in_ms=config.stand_in_ms):
             return
         if world.rank == 0:
-            log.warning("faults are put into this run on purpose: see %s", recorder.run.injected)
+            log.warning("this run contains deliberate faults: see %s", recorder.run.injected)
             write_json(recorder.run.injected, msgspec.to_builtins(config))
         if config.gpu_memory_ratio and self._mine:
             self._fill(config.gpu_memory_ratio)

@@ -51,11 +51,11 @@ def check_fsdp(config: schema.Config) -> None:
     """
     fsdp, distributed = config.fsdp, config.distributed
     refused = {
-        "fsdp.backward_prefetch is 'BACKWARD_POST': FSDP2 asks for the next weights before a block's"
-        " backward pass or not ahead at all": fsdp.backward_prefetch == "BACKWARD_POST",
+        "fsdp.backward_prefetch is 'BACKWARD_POST': FSDP2 cannot prefetch weights after a block's"
+        " backward pass": fsdp.backward_prefetch == "BACKWARD_POST",
         "fsdp.use_orig_params is false: FSDP2 always keeps a model's own parameters":
             not fsdp.use_orig_params,
-        "fsdp.limit_all_gathers is false: FSDP2 always bounds the weights in flight, by waits between its"
+        "fsdp.limit_all_gathers is false: FSDP2 always limits the weights in flight by waits between its"
         " streams": not fsdp.limit_all_gathers,
         "fsdp.sync_module_states is false with fsdp.param_init_device 'meta': only rank 0 makes the weights":
             fsdp.param_init_device == "meta" and not fsdp.sync_module_states,

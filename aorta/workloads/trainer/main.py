@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     flags = argparse.ArgumentParser(
         prog="train.py", description="Train a workload and write a record of every step.", allow_abbrev=False
     )
-    flags.add_argument("--config", type=Path, metavar="FILE", help="YAML file; the defaults without it")
+    flags.add_argument("--config", type=Path, metavar="FILE", help="YAML file; without it, the defaults")
     flags.add_argument(
         "--override",
         nargs="+",
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument(
         "--enable-rocm-metrics",
         action="store_true",
-        help="on ROCm: put what amd-smi or rocm-smi says into the step records; says so elsewhere",
+        help="on ROCm: put the output of amd-smi or rocm-smi into the step records; elsewhere it only warns",
     )
     add_flags(flags)
     return flags

@@ -59,7 +59,7 @@ def check_strategy(config: schema.Config, rank: int) -> None:
     if rank == 0:
         log.info("strategy: %s", config.distributed.strategy)
         if unused:
-            log.warning("not in use with strategy %s: %s", config.distributed.strategy, ", ".join(unused))
+            log.warning("strategy %s ignores these keys: %s", config.distributed.strategy, ", ".join(unused))
 
 
 def _names(block: schema.ConfigBlock) -> list[str]:

@@ -34,8 +34,8 @@ def check_profiling(configuration: schema.Config) -> None:
         return
     if configuration.capture.kernel_interval:
         raise ConfigError(
-            "profiling.enabled is true and capture.kernel_interval is set: both are torch.profiler, of which"
-            " a process has one",
+            "profiling.enabled is true and capture.kernel_interval is set: both use torch.profiler, and a"
+            " process can run only one",
             "set profiling.enabled=false or capture.kernel_interval=0",
         )
     tool = os.environ.get(names.PROFILER, "none")
@@ -46,15 +46,15 @@ def check_profiling(configuration: schema.Config) -> None:
         )
     if not config.tensorboard and not config.chrome_trace:
         raise ConfigError(
-            "profiling.enabled is true, but neither profiling.tensorboard nor profiling.chrome_trace",
-            "switch one of them on",
+            "profiling.enabled is true, but profiling.tensorboard and profiling.chrome_trace are false",
+            "set profiling.tensorboard=true or profiling.chrome_trace=true",
         )
     first = first_recorded(configuration)
     limit = configuration.training.max_steps
     if 0 < limit <= first:
         raise ConfigError(
-            f"profiling.enabled is true and training.max_steps is {limit}, but the first step that would be"
-            f" recorded is number {first} (from 0): profiling.wait and profiling.warmup count from behind the"
+            f"profiling.enabled is true and training.max_steps is {limit}, but the first recorded step"
+            f" would be number {first}, counted from 0: profiling.wait and profiling.warmup start after the"
             " capture.warmup_steps",
             f"set training.max_steps to {first + configuration.profiling.active} or more",
         )
@@ -112,7 +112,7 @@ class LoopProfiler:
             yield
         if self._step <= self._first:
             log.warning(
-                "torch.profiler recorded nothing: it begins with step %d, and the run had %d",
+                "torch.profiler recorded nothing: it begins with step %d, and the run had %d steps",
                 self._first,
                 self._step,
             )
@@ -149,7 +149,7 @@ class LoopProfiler:
             shutil.copyfile(board, chrome)
         log.info("trace: %s", written)
         if self._config.with_flops:
-            log.info("floating-point operations in it, as torch estimates them: %s", _operations(finished))
+            log.info("floating-point operations in this trace, as torch estimates: %s", _operations(finished))
         self._cycle += 1
 
 
@@ -157,6 +157,6 @@ def _operations(finished: profile) -> str:
     """The operators with the most of them; traces do not hold their number."""
     counted = sorted(((item.flops, item.key) for item in finished.key_averages() if item.flops), reverse=True)
     if not counted:
-        return "none, for it knows no formula for these operators"
+        return "none, because torch has no formula for these operators"
     named = ", ".join(f"{name} {count / 1e9:.6g} G" for count, name in counted[:_OPERATORS_NAMED])
     return f"{sum(count for count, _ in counted) / 1e9:.6g} G ({named})"

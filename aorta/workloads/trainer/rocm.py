@@ -44,14 +44,14 @@ def adapt(config: schema.Config, hip: bool, named: Collection[str]) -> tuple[sch
         )
         if config.compile.enabled:
             changed.append(
-                "compile.backend is aot_eager instead of inductor on ROCm; to keep it, name it on the command"
-                " line: --override compile.backend=inductor"
+                "compile.backend is aot_eager instead of inductor on ROCm; to keep inductor, add"
+                " --override compile.backend=inductor"
             )
     if config.profiling.chrome_trace:
         config = msgspec.structs.replace(
             config, profiling=msgspec.structs.replace(config.profiling, chrome_trace=False)
         )
-        changed.append("profiling.chrome_trace is off on ROCm, where exporting it is known to crash")
+        changed.append("profiling.chrome_trace is off on ROCm, where exporting a trace is known to crash")
     return config, changed
 
 

@@ -46,7 +46,9 @@ def monitored(
         yield
         return
     if run_directory() is not None:
-        log.info("--monitor-gpu/--monitor-cpu: the node agent of this job already samples, nothing to start")
+        log.info(
+            "--monitor-gpu/--monitor-cpu: this job's node agent samples already, so no monitor is started"
+        )
         yield
         return
     folder = run.node(world.node_index)

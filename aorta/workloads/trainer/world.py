@@ -58,7 +58,7 @@ def choose_device(wanted: str, local_rank: int) -> torch.device:
     if local_rank >= count:
         raise RunError(
             f"local rank {local_rank} has no GPU: {count} visible",
-            "start at most one rank a visible GPU (--nproc-per-node, CUDA_VISIBLE_DEVICES)",
+            "start at most one rank per visible GPU (--nproc-per-node, CUDA_VISIBLE_DEVICES)",
         )
     return torch.device("cuda", local_rank)
 
@@ -87,7 +87,7 @@ def set_environment(variables: Mapping[str, str | int]) -> None:
         if not name.startswith(LIBRARY_PREFIXES):
             raise ConfigError(
                 f"distributed.env.{name}: not a variable of a communication library",
-                f"names start with {', '.join(LIBRARY_PREFIXES)}",
+                f"use a variable whose name starts with {', '.join(LIBRARY_PREFIXES)}",
             )
         if os.environ.get(name, value) != value:
             log.warning(

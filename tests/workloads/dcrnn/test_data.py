@@ -77,7 +77,7 @@ def test_windows_made_beforehand(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"dcrnn\.seq_len is 4, but the windows in .* have 3"):
         split(small(tmp_path, *chosen, f"dcrnn.data={tmp_path}", "dcrnn.seq_len=4"))
     windows(tmp_path, "val", 3, horizon=1)
-    with pytest.raises(ConfigError, match=r"val\.npz: windows of other sizes"):
+    with pytest.raises(ConfigError, match=r"val\.npz: windows differ in size"):
         split(config)
 
 
@@ -88,7 +88,7 @@ def test_windows_made_beforehand(tmp_path: Path) -> None:
         (["dcrnn.adjacency=null"], r"dcrnn\.adjacency is null"),
         (["dcrnn.data=null"], r"dcrnn\.data is null"),
         (["dcrnn.data=/nowhere.npz"], r"dcrnn\.data: /nowhere\.npz does not exist"),
-        (["dcrnn.seq_len=40"], r"the train part of the traffic has 35 readings a sensor.* needs 42"),
+        (["dcrnn.seq_len=40"], r"the train part of the traffic has 35 readings per sensor.* needs 42"),
         (["dcrnn.missing_value=4"], r"0 readings that are all equal or missing"),
     ],
 )
@@ -123,7 +123,7 @@ def test_the_delay_is_slept_in_training_alone(tmp_path: Path, monkeypatch: pytes
 
 def test_keys_of_the_other_workload_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     DcrnnWorkload(small(tmp_path, "model.num_heads=2", "dataset.seed=3", "dataset.vocab_size=5"))
-    assert "not in use with workload dcrnn: model.num_heads=2, dataset.vocab_size=5" in caplog.text
+    assert "workload dcrnn ignores these keys: model.num_heads=2, dataset.vocab_size=5" in caplog.text
 
 
 def test_a_model_fits_its_data(tmp_path: Path) -> None:

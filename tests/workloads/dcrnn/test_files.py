@@ -100,9 +100,9 @@ def test_objects_in_an_npz_are_not_unpickled(tmp_path: Path) -> None:
 
 
 def test_unknown_endings_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match=r"readings are read from \.h5"):
+    with pytest.raises(ArtefactError, match=r"readings must be in an \.h5"):
         read_readings(tmp_path / "r.parquet")
-    with pytest.raises(ArtefactError, match=r"a graph is read from \.pkl"):
+    with pytest.raises(ArtefactError, match=r"a graph must be in a \.pkl"):
         read_adjacency(tmp_path / "g.mtx")
 
 
@@ -128,8 +128,8 @@ def test_graphs(tmp_path: Path, ending: str) -> None:
     [
         ("1,2\n", "row 1 has 2 cells, expected 1"),
         ("from,to\n1,2\n", "could not convert"),
-        ("1,-2\n0,1\n", "negative or no numbers"),
-        ("1,nan\n0,1\n", "negative or no numbers"),
+        ("1,-2\n0,1\n", "negative or not finite"),
+        ("1,nan\n0,1\n", "negative or not finite"),
         ("", "shape 0"),
     ],
 )
@@ -193,7 +193,7 @@ def test_windows_made_beforehand(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match=r"x is 4 × 3 × 2 × 2 and y is 3 × 1 × 2 × 2"):
         read_windows(path, 0.0)
     np.savez(path, x=np.where(x == 0, np.nan, x), y=y)
-    with pytest.raises(ArtefactError, match="x has NaN beyond channel 0"):
+    with pytest.raises(ArtefactError, match="x has NaN outside channel 0"):
         read_windows(path, 0.0)
     np.savez(path, x=x)
     with pytest.raises(ArtefactError, match="holds x, expected y"):

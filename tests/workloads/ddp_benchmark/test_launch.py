@@ -87,10 +87,10 @@ def test_a_large_model_on_a_cpu_is_announced(
 def test_a_large_model_is_not_trained_on_a_cpu_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(
-        ConfigError, match=r"there is no GPU, and this would take some [\d,]+ minutes"
+        ConfigError, match=r"there is no GPU, and this would take about [\d,]+ minutes"
     ) as refused:
         main.agree(BenchmarkOptions(), 2, ask=None)
-    assert refused.value.hint.startswith("--cpu")
+    assert refused.value.hint.startswith("add --cpu")
     asked: list[str] = []
 
     def answer(question: str) -> bool:

@@ -162,7 +162,7 @@ def test_a_signal_ends_every_rank() -> None:
     finally:
         process.kill()
         process.wait()
-    assert "stopped by SIGTERM; every rank was ended" in said
+    assert "stopped by SIGTERM; every rank was stopped" in said
     assert len(children) >= 2
     _, alive = psutil.wait_procs(children, timeout=30)
     assert alive == []

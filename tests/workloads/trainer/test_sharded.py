@@ -167,9 +167,9 @@ def test_hybrid_sharding_over_four_ranks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
-        ("fsdp.backward_prefetch=BACKWARD_POST", "before a block's backward pass or not ahead at all"),
+        ("fsdp.backward_prefetch=BACKWARD_POST", "cannot prefetch weights after a block's backward pass"),
         ("fsdp.use_orig_params=false", "always keeps"),
-        ("fsdp.limit_all_gathers=false", "always bounds"),
+        ("fsdp.limit_all_gathers=false", "always limits"),
         ("fsdp.shard_size=2", "is not 'hybrid_shard'"),
     ],
 )
@@ -210,7 +210,7 @@ def test_a_key_of_the_other_strategy_is_named(caplog: pytest.LogCaptureFixture) 
         check_strategy(load_config(None, ["distributed.bucket_cap_mb=1"]), rank=0)
     assert caplog.messages == [
         "strategy: fsdp",
-        "not in use with strategy fsdp: distributed.bucket_cap_mb=1.0",
+        "strategy fsdp ignores these keys: distributed.bucket_cap_mb=1.0",
     ]
 
 
