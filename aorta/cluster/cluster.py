@@ -100,7 +100,7 @@ def choose_netns(wanted: bool | None) -> tuple[bool, str | None]:
     """
     if wanted is False:
         return False, None
-    reason = "only root can make them" if os.geteuid() != 0 else network.unusable()
+    reason = "only root can make network namespaces" if os.geteuid() != 0 else network.unusable()
     if reason and wanted:
         raise ClusterError(f"no network namespaces: {reason}", "run as root, or with --no-netns")
     return reason is None, reason
@@ -161,8 +161,8 @@ def down(folder: ClusterDir, keep_logs: bool) -> bool:
         found = _clear(folder, keep_logs)
         if left := folders.foreign(folder):
             raise ClusterError(
-                f"the cluster is down, and {folder.root} stays: no cluster made {', '.join(left)} in it",
-                "move these away or remove the folder by hand",
+                f"the cluster is down, but {folder.root} stays: aorta did not make {', '.join(left)}",
+                "move these files away, or remove the folder by hand",
             )
         return found
 
@@ -177,7 +177,7 @@ def status(folder: ClusterDir) -> ClusterStatus:
         return ClusterStatus(None, [], str(error))
     if not any(process.alive for process in record.processes):
         return ClusterStatus(
-            record, [], "no daemon runs: the machine was restarted, or they were ended from outside"
+            record, [], "no daemon runs: the machine was restarted, or something else ended the daemons"
         )
     try:
         return ClusterStatus(record, nodes(folder))
@@ -228,7 +228,7 @@ def _refuse_foreign_network(folder: ClusterDir) -> None:
     other = network.owner()
     if other is not None and other != folder.root:
         raise ClusterError(
-            f"the network of another cluster is up, of {other}",
+            f"the network of another cluster, {other}, is up",
             f"run `aorta cluster down --dir {other}` first",
         )
 

@@ -54,9 +54,13 @@ class ClusterDir:
         if not self.root.is_absolute():
             raise ClusterError(f"cluster folder {self.root} is not an absolute path", hint)
         if not _SAFE_PATH.fullmatch(str(self.root)):
-            raise ClusterError(f"cluster folder {self.root}: slurm.conf cannot hold such characters", hint)
+            raise ClusterError(
+                f"cluster folder {self.root}: slurm.conf cannot hold some of these characters", hint
+            )
         if len(str(self.mysql_socket)) > _LONGEST_SOCKET_PATH:
-            raise ClusterError(f"cluster folder {self.root}: too long for a Unix socket in it", hint)
+            raise ClusterError(
+                f"cluster folder {self.root}: the path is too long for a Unix socket in this folder", hint
+            )
 
     @property
     def slurm_conf(self) -> Path:
@@ -147,7 +151,7 @@ class ClusterSettings:
             raise ClusterError(f"--nodes {self.nodes}: expected 1 to {MAX_NODES}")
         if self.rate_bit_s is not None and not self.netns:
             raise ClusterError(
-                "--rate needs nodes in network namespaces", "run as root with --netns, or leave --rate out"
+                "--rate needs nodes in network namespaces", "run as root with --netns, or leave out --rate"
             )
 
     @property

@@ -54,7 +54,7 @@ def refuse_foreign(folder: ClusterDir) -> None:
         if read_json(folder.record, dict).get("made_by") == MARK:
             return
         reason = f'{folder.record} does not say "made_by": "{MARK}"'
-        hint = f"{hint}; if an earlier version of aorta made this one, add that line to its record"
+        hint = f"{hint}; or, if an earlier version of aorta made this folder, add that line to the file"
     except ArtefactError as error:
         reason = error.message
     raise ClusterError(f"{root} exists and is not the folder of a cluster: {reason}", hint)

@@ -58,7 +58,9 @@ def _ability(need: _Need, checks: dict[str, Check]) -> Ability:
     vendor = _get(checks, "gpus").value.get("vendor")
     wanted = _VENDOR.get(need.name)
     if wanted is not None and vendor is not None and vendor != wanted:
-        absent.insert(0, Check("gpus", "missing", f"the GPUs here are {vendor}'s, it is for {wanted}'s"))
+        absent.insert(
+            0, Check("gpus", "missing", f"the GPUs here are from {vendor}, this needs GPUs from {wanted}")
+        )
     if absent:
         return _result(need, "no", absent)
     limited = [_get(checks, name) for name in need.wants if _get(checks, name).state != "ok"]

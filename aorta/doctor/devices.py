@@ -51,7 +51,7 @@ def torch(run: Runner = _patient) -> list[Check]:
     if not answer.ok:
         absent = "No module named 'torch'" in answer.err
         text = "not installed" if absent else f"cannot be imported: {answer.complaint[-300:]}"
-        hint = "make setup, or AORTA_SYSTEM_TORCH=1 make setup for the torch of your site"
+        hint = "run make setup, or AORTA_SYSTEM_TORCH=1 make setup for your site's torch"
         # What is asked of it cannot be answered either.
         return [Check(names[0], "missing", text, hint), *(Check(n, "missing", "no torch") for n in names[1:])]
     found: dict[str, Any] = json.loads(answer.out.strip().splitlines()[-1])
@@ -66,8 +66,8 @@ def _torch_devices(found: Mapping[str, Any]) -> Check:
         return Check(name, "ok", f"{found['devices']} GPUs", value=value)
     if found["cuda"] or found["hip"]:
         hint = (
-            "this is normal on a login node; on a GPU node check nvidia-smi or rocm-smi, and "
-            "CUDA_VISIBLE_DEVICES"
+            "on a GPU node, check nvidia-smi or rocm-smi, and CUDA_VISIBLE_DEVICES; a login node normally "
+            "has no GPU"
         )
         return Check(name, "note", "built for GPUs, but sees none: training runs on the CPU", hint, value)
     return Check(name, "note", "a CPU build: training runs on the CPU", value=value)
@@ -80,10 +80,14 @@ def _collectives(found: Mapping[str, Any]) -> Check:
     there = [text for key, text in (("nccl", version), ("gloo", "gloo")) if found[key]]
     if not there:
         return Check(
-            name, "missing", "this torch has neither gloo nor nccl", "install an official build", value
+            name,
+            "missing",
+            "this torch has neither gloo nor nccl",
+            "install an official build of torch",
+            value,
         )
     if found["gpu"] and not found["nccl"]:
-        hint = "GPU ranks need nccl (rccl on AMD): install a build that has it"
+        hint = "install a build of torch that has nccl (rccl on AMD): GPU ranks need it"
         return Check(name, "note", f"{', '.join(there)}; no nccl", hint, value)
     return Check(name, "ok", ", ".join(there), value=value)
 
@@ -93,7 +97,7 @@ def gpus(environment: Mapping[str, str]) -> list[Check]:
     found = find_gpus(environment)
     if not found.visible:
         text = "no NVIDIA or AMD GPU, or no driver"
-        hint = "only where you expect GPUs: nvidia-smi or rocm-smi must list them"
+        hint = "check that nvidia-smi or rocm-smi lists the GPUs, if you expect GPUs here"
         return [
             Check("gpus", "missing", text, hint, {"count": 0}),
             Check("gpu sampling", "missing", "nothing to sample", value={"source": None}),
@@ -111,7 +115,12 @@ def _sampling(environment: Mapping[str, str]) -> Check:
     name = "gpu sampling"
     source, reasons = open_source([], environment)
     if source is None:
-        return Check(name, "missing", reasons or "no source", "monitoring goes on without GPU columns")
+        return Check(
+            name,
+            "missing",
+            reasons or "no source",
+            "ignore this if you need no GPU columns: monitoring works without them",
+        )
     try:
         readings = source.sample()
         empty = [
@@ -120,9 +129,9 @@ def _sampling(environment: Mapping[str, str]) -> Check:
             if readings and all(getattr(reading.sample, column) is None for reading in readings)
         ]
         value = {"source": source.name, "empty": empty}
-        text = f"by {source.name}" + (f"; better ones are not used: {reasons}" if reasons else "")
+        text = f"by {source.name}" + (f"; better sources are not used: {reasons}" if reasons else "")
         if empty:
-            hint = "the driver does not report it (MIG, vGPU): values that need it are `not measurable`"
+            hint = "expect `not measurable` for these values: the driver does not report them (MIG, vGPU)"
             return Check(name, "note", f"{text}; not measured: {', '.join(empty)}", hint, value)
         return Check(name, "ok", text, value=value)
     finally:
@@ -143,7 +152,9 @@ def _known(found: Check) -> Check:
     if version is None or nsys.OLDEST <= version <= nsys.NEWEST:
         return found
     known = " to ".join(f"{year}.{number}" for year, number in (nsys.OLDEST, nsys.NEWEST))
-    return replace(found, state="note", hint=f"tried with {known}; look at the first reports with care")
+    return replace(
+        found, state="note", hint=f"check the first reports with care: aorta was tested with nsys {known}"
+    )
 
 
 def _profiler(name: str, path: str | None, run: Runner, hint: str) -> Check:
@@ -166,10 +177,15 @@ def _sampling_permission(proc: Path) -> Check:
     try:
         level = int((proc / "sys/kernel/perf_event_paranoid").read_text())
     except (OSError, ValueError):
-        return Check(name, "note", "perf_event_paranoid cannot be read", "captures do not sample CPUs")
+        return Check(
+            name,
+            "note",
+            "perf_event_paranoid cannot be read",
+            "ignore this for aorta: its captures do not sample CPUs",
+        )
     value = {"perf_event_paranoid": level}
     if level > 2 and os.geteuid() != 0:
-        hint = "captures of aorta do not need it; for your own, set kernel.perf_event_paranoid to 2 or less"
+        hint = "set kernel.perf_event_paranoid to 2 or less for your own captures; aorta's do not need it"
         return Check(name, "note", f"perf_event_paranoid is {level}: nsys cannot sample CPUs", hint, value)
     return Check(name, "ok", f"perf_event_paranoid is {level}", value=value)
 
@@ -183,6 +199,6 @@ def _metrics_permission(proc: Path) -> Check:
     restricted = "RmProfilingAdminOnly: 1" in text
     value = {"admin_only": restricted}
     if restricted and os.geteuid() != 0:
-        hint = "the administrator can load the driver with NVreg_RestrictProfilingToAdminUsers=0"
-        return Check(name, "note", "GPU metrics of nsys are for administrators here", hint, value)
+        hint = "ask the administrator to load the driver with NVreg_RestrictProfilingToAdminUsers=0"
+        return Check(name, "note", "only administrators may record GPU metrics with nsys here", hint, value)
     return Check(name, "ok", "GPU metrics of nsys are allowed", value=value)

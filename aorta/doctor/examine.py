@@ -49,8 +49,8 @@ def cluster_programs() -> list[Check]:
         return [Check("cluster programs", "ok", "all there", value=value)]
     text = f"packages not installed: {', '.join(absent)}"
     if installable:
-        return [Check("cluster programs", "note", text, "make cluster-up", value)]
-    hint = "on Debian or Ubuntu: sudo make cluster-up"
+        return [Check("cluster programs", "note", text, "run make cluster-up", value)]
+    hint = "run sudo make cluster-up (on Debian or Ubuntu)"
     return [Check("cluster programs", "missing", text, hint, value)]
 
 

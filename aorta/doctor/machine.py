@@ -44,7 +44,15 @@ def python() -> list[Check]:
     value = {"python": platform.python_version(), "executable": sys.executable, "aorta": __version__}
     if not SUPPORTED[0] <= version <= SUPPORTED[1]:
         known = " to ".join(".".join(map(str, end)) for end in SUPPORTED)
-        return [Check("python", "note", f"{text}: tried with {known}", "set PYTHON for make setup", value)]
+        return [
+            Check(
+                "python",
+                "note",
+                f"{text}: aorta was tested with {known}",
+                "set PYTHON to a tested version for make setup",
+                value,
+            )
+        ]
     value["command"] = " ".join(find_aorta())
     return [Check("python", "ok", text, value=value)]
 
@@ -57,7 +65,7 @@ def packages(extra: str | None, name: str) -> list[Check]:
     names = [match[0] for line in wanted if (match := _REQUIREMENT.match(line))]
     absent = sorted(_absent(names))
     if absent:
-        hint = f"make setup, or: {sys.executable} -m pip install {' '.join(absent)}"
+        hint = f"run make setup, or {sys.executable} -m pip install {' '.join(absent)}"
         return [Check(name, "missing", f"not installed: {', '.join(absent)}", hint, {"missing": absent})]
     return [Check(name, "ok", f"all {len(names)} installed", value={"missing": []})]
 
@@ -82,14 +90,14 @@ def results_folder(path: Path) -> list[Check]:
         "writable": storage.writable,
         "free_gib": round(free, 1),
     }
-    shared = {True: "a shared file system", False: "on this machine alone", None: "shared or not: unknown"}
+    shared = {True: "a shared file system", False: "only on this machine", None: "not known to be shared"}
     text = f"{path}: {free:.1f} GiB free, {storage.fs_type or 'unknown type'}, {shared[storage.shared]}"
     if not storage.writable:
-        return [Check("results", "missing", f"{path} is not writable", "choose one with --results", value)]
-    if free < LEAST_RESULTS_GIB:
         return [
-            Check("results", "note", text, "little free space: traces of a run can take gigabytes", value)
+            Check("results", "missing", f"{path} is not writable", "choose a folder with --results", value)
         ]
+    if free < LEAST_RESULTS_GIB:
+        return [Check("results", "note", text, "free some space: traces of a run can take gigabytes", value)]
     return [Check("results", "ok", text, value=value)]
 
 
@@ -101,10 +109,10 @@ def temporary_folder() -> list[Check]:
     value = {"path": str(folder), "free_gib": round(free, 1), "noexec": noexec}
     text = f"{folder}: {free:.1f} GiB free{', mounted noexec' if noexec else ''}"
     if free < LEAST_TMP_GIB:
-        hint = "set TMPDIR to a folder with more room: a profiler with a full one can end the training"
+        hint = "set TMPDIR to a folder with more room: if it is full, a profiler can end the training"
         return [Check("tmp", "note", text, hint, value)]
     if noexec:
-        hint = "set TMPDIR elsewhere: nsys and compiled kernels (triton, inductor) run programs from there"
+        hint = "set TMPDIR to another folder: nsys, triton and inductor run programs from TMPDIR"
         return [Check("tmp", "note", text, hint, value)]
     return [Check("tmp", "ok", text, value=value)]
 
@@ -113,14 +121,16 @@ def shared_memory(folder: Path = Path("/dev/shm")) -> list[Check]:  # noqa: S108
     """Size of the shared memory that loader workers and NCCL use."""
     if not folder.is_dir():
         return [
-            Check("shm", "note", f"no {folder}", "loaders with workers will fail: dataloader.num_workers=0")
+            Check(
+                "shm", "note", f"no {folder}", "set dataloader.num_workers=0: loaders with workers will fail"
+            )
         ]
     usage = shutil.disk_usage(folder)
     free = usage.free / BYTES_PER_GIB
     value = {"free_gib": round(free, 2)}
     text = f"{folder}: {free:.2f} GiB free"
     if free < LEAST_SHM_GIB:
-        hint = "in a container: --shm-size=8g or --ipc=host; otherwise dataloader.num_workers=0"
+        hint = "start the container with --shm-size=8g or --ipc=host; otherwise set dataloader.num_workers=0"
         return [Check("shm", "note", text, hint, value)]
     return [Check("shm", "ok", text, value=value)]
 
@@ -133,7 +143,7 @@ def limits() -> list[Check]:
         "open files",
         "note" if short else "ok",
         f"{'no limit' if soft in (-1, resource.RLIM_INFINITY) else soft} (hard limit {hard})",
-        f"ulimit -n {min(hard, 65536) if hard > 0 else 65536} before large jobs" if short else "",
+        f"run ulimit -n {min(hard, 65536) if hard > 0 else 65536} before large jobs" if short else "",
         {"soft": soft, "hard": hard},
     )
     cpus, machine = cpus_usable(), os.cpu_count()
@@ -152,10 +162,10 @@ def names() -> list[Check]:
     value = {"host": host, "resolves_to": found, "addresses": own}
     reach = f"reachable at {', '.join(own)}" if own else "no address but loopback"
     if not found:
-        hint = f"add {host} to /etc/hosts or DNS; torch's rendezvous looks the name up"
+        hint = f"add {host} to /etc/hosts or DNS; torch's rendezvous looks up this name"
         return [Check("host name", "note", f"{host} does not resolve; {reach}", hint, value)]
     if not own:
-        hint = "ranks of several nodes cannot reach this one; on one machine they can"
+        hint = "use only this machine: ranks on other nodes cannot reach it"
         return [Check("host name", "note", f"{host}: {reach}", hint, value)]
     return [Check("host name", "ok", f"{host}: {reach}", value=value)]
 
@@ -167,7 +177,7 @@ def language() -> list[Check]:
     value = {"encoding": encoding, "time_zone": time.strftime("%z")}
     text = f"{encoding}, time zone {zone}"
     if encoding.replace("-", "").upper() != "UTF8":
-        return [Check("locale", "note", text, "export LC_ALL=C.UTF-8", value)]
+        return [Check("locale", "note", text, "run export LC_ALL=C.UTF-8", value)]
     return [Check("locale", "ok", text, value=value)]
 
 

@@ -63,6 +63,6 @@ def _guarded(probe: Probe) -> Sequence[Check]:
 def _silent(probe: Probe) -> list[Check]:
     text = f"gave no answer within {probe.limit_s:g} s"
     return [
-        Check(name, "missing", text, "something it needs hangs: a file system, a driver or a server")
+        Check(name, "missing", text, "look for a hanging file system, driver or server")
         for name in probe.names
     ]

@@ -32,7 +32,7 @@ def slurm(results: Path, run: Caller = bounded) -> list[Check]:
     """A check for each of `NAMES`; what cannot be asked without the one before it says so."""
     absent = [program for program in CLIENTS if shutil.which(program) is None]
     if absent:
-        hint = "for jobs, run this where sbatch works; `aorta profile` and `make cluster-up` need no cluster"
+        hint = "run aorta doctor where sbatch works; `aorta profile` and `make cluster-up` need no cluster"
         text = "no Slurm here" if len(absent) == len(CLIENTS) else f"not in PATH: {', '.join(absent)}"
         first = Check(NAMES[0], "missing", text, hint, {"missing": absent})
         return [first, *(Check(name, "missing", "no Slurm programs") for name in NAMES[1:])]
@@ -41,9 +41,13 @@ def slurm(results: Path, run: Caller = bounded) -> list[Check]:
     try:
         partitions = site.ask_partitions(run)
     except SchedulerError as error:
-        hint = "is SLURM_CONF right, and does slurmctld run? `scontrol ping` says"
+        hint = "check SLURM_CONF, and run `scontrol ping` to see if slurmctld runs"
         silent = Check(NAMES[1], "missing", error.message, hint)
-        return [programs, silent, *(Check(name, "missing", "the controller is silent") for name in NAMES[2:])]
+        return [
+            programs,
+            silent,
+            *(Check(name, "missing", "the controller does not answer") for name in NAMES[2:]),
+        ]
     known = Site(partitions, site.ask_accounts(getpass.getuser(), run), site.ask_nodes_here(run))
     controller = Check(NAMES[1], "ok", "answers", value={"nodes_here": sorted(known.nodes_here)})
     return [programs, controller, _partitions(known, run), _accounting(known, run), _visible(results, known)]
@@ -60,13 +64,19 @@ def _partitions(known: Site, run: Caller) -> Check:
         "node_states": counts,
     }
     if not up:
-        return Check(NAMES[2], "missing", "no partition is up and has nodes", "ask the site", value)
+        return Check(
+            NAMES[2],
+            "missing",
+            "no partition is up and has nodes",
+            "ask the administrators of the cluster",
+            value,
+        )
     states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     text = "; ".join(map(_partition, up)) + (f". Nodes: {states}" if states else "")
     if known.default_partition is None:
-        return Check(NAMES[2], "note", text, "there is no default: give --partition", value)
+        return Check(NAMES[2], "note", text, "give --partition: there is no default partition", value)
     if counts and all(state.startswith(_AWAY) for state in counts):
-        hint = "no node takes jobs now, so they would wait: `sinfo -R` says why"
+        hint = "run `sinfo -R` to see why: no node takes jobs now, so jobs would wait"
         return Check(NAMES[2], "note", text, hint, value)
     return Check(NAMES[2], "ok", text, value=value)
 
@@ -90,7 +100,7 @@ def _accounting(known: Site, run: Caller) -> Check:
     accounts = sorted(known.accounts or ())
     value = {"works": answer.ok, "accounts": accounts}
     if not answer.ok:
-        hint = "runs work without it, but then have no memory figures from accounting"
+        hint = "ignore this if you need no memory figures: runs work without accounting"
         return Check(NAMES[3], "note", f"not available: {answer.complaint}", hint, value)
     said = (
         f"works; your accounts: {', '.join(accounts)}" if accounts else "works, but lists no account for you"

@@ -72,7 +72,7 @@ def load(path: str | Path) -> RunFrames:
     found = runs(here) if is_folder(here) else []
     if not found:
         raise ArtefactError(
-            f"{here} is no run, no folder of runs and no profiling_analysis.json",
+            f"{here} is not a run, a folder of runs or a profiling_analysis.json",
             "name results/profiling or one of its run directories",
         )
     return _frames([_read(run, scenario) for scenario, run in found])

@@ -195,7 +195,7 @@ class Driver:
             self._open(recorder, recorder.followed(parts.step))
         if self._most is not None and self._cycles >= self._most - 1:
             if os.environ.get("RANK", "0") == "0":
-                say(f"{self._most} optimizer steps are done, as asked for: the program ends here")
+                say(f"{self._most} optimizer steps are done, as requested: the program ends here")
             raise SystemExit(0)
 
     def _begin(self, optimizer: Any) -> StepRecorder | None:

@@ -27,7 +27,7 @@ def installed_only(rank: int) -> InstrumentRecord:
         python=sys.executable,
         python_version=platform.python_version(),
         torch_version=str(torch.__version__),
-        note="no optimizer of torch has updated twice",
+        note="no torch optimizer has made two updates",
     )
 
 

@@ -192,7 +192,7 @@ class RecordChannel:
         except subprocess.TimeoutExpired:
             code = None
         log.error(
-            "%s: the process that writes it %s; no more step records from this rank",
+            "%s: the process that writes this file %s; no more step records from this rank",
             self._path,
             "does not answer" if code is None else f"ended with exit code {code}",
         )

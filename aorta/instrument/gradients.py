@@ -37,8 +37,8 @@ def high_priority(group: dist.ProcessGroup) -> dist.ProcessGroup:
     ranks = dist.get_process_group_ranks(group)
     if len(ranks) < dist.get_world_size():
         log.warning(
-            "stream_priority is -1, but ranks %s are not all of the job: their group keeps its own streams;"
-            " make it with pg_options=ProcessGroupNCCL.Options(is_high_priority_stream=True)",
+            "stream_priority is -1, but ranks %s are not all ranks of the job: their group keeps its own"
+            " priority; create it with pg_options=ProcessGroupNCCL.Options(is_high_priority_stream=True)",
             ranks,
         )
         return group

@@ -74,7 +74,8 @@ class Step:
         """
         if self.scalars is None:
             raise RunError(
-                f"step {self.global_step} closed without a result", "call step.result(...) inside it"
+                f"step {self.global_step} closed without a result",
+                "call step.result(...) before the step ends",
             )
         return self.scalars
 

@@ -22,7 +22,7 @@ def _missing(device: torch.device) -> str | None:
     if device.type != "cuda":
         return "no GPU here"
     if torch.version.hip is not None:
-        return "torch's traces are not used on ROCm, where exporting them is known to crash"
+        return "aorta does not use torch's traces on ROCm, where exporting a trace is known to crash"
     tool = os.environ.get(names.PROFILER, "none")
     return f"this process runs under {tool}" if tool in ("nsys", "rocprofv3") else None
 
@@ -41,12 +41,13 @@ class KernelSampler:
     def __init__(self, interval: int, device: torch.device) -> None:
         if interval == 1:
             raise ConfigError(
-                "capture.kernel_interval is 1, but a recording needs a step to start", "use 2 or more, or 0"
+                "capture.kernel_interval is 1, but a recording needs a step to start",
+                "set capture.kernel_interval to 0, or to 2 or more",
             )
         missing = _missing(device)
         self._interval = interval if missing is None else 0
         if interval and missing is not None:
-            log.warning("capture.kernel_interval: %s, so no step is recorded kernel by kernel", missing)
+            log.warning("capture.kernel_interval is ignored, no kernels are recorded: %s", missing)
         self._profile: profile | None = None
         self._since_ns = 0
         self._taken: list[Kernel] | None = None
@@ -94,4 +95,4 @@ class KernelSampler:
             try:
                 self._taken = kernels_of(path.read_bytes(), self._since_ns)
             except (ValueError, TypeError, KeyError, OSError) as error:
-                log.warning("a step's kernels could not be read: %s", error)
+                log.warning("the kernels of a step could not be read: %s", error)

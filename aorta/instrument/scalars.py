@@ -54,7 +54,8 @@ def kept(value: torch.Tensor | float | None) -> KeptScalar | float | None:
     if value.dim():
         if value.numel() != 1:
             raise RunError(
-                f"a loss or gradient norm of {value.numel()} elements, one was expected", "give their mean"
+                f"a loss or gradient norm has {value.numel()} elements, expected 1",
+                "give the mean of the elements",
             )
         value = value.reshape(())
     if value.requires_grad:

@@ -115,12 +115,12 @@ class ShardedExchange:
             part.set_custom_reduce_scatter(_Scatter(self))  # type: ignore[arg-type]
         if len(ours) < len(parts):
             why = (
-                "collectives of their own or several meshes"
+                "their own collectives or several meshes"
                 if hasattr(FSDPModule, "set_custom_all_gather")
                 else f"no set_custom_all_gather (torch {torch.__version__})"
             )
             log.info(
-                "%d of %d sharded modules have %s: their calls are watched",
+                "%d of %d sharded modules have %s: aorta watches the calls of these modules",
                 len(parts) - len(ours),
                 len(parts),
                 why,

@@ -40,7 +40,9 @@ class WatchedSteps:
             RunError: the recorder is closed.
         """
         if self._closed:
-            raise RunError("a step was opened after the recorder was closed", "close it after the last step")
+            raise RunError(
+                "a step was opened after the recorder was closed", "close the recorder after the last step"
+            )
         phase, parts, self.asked_until = self._schedule.of(index)
         self.kind = phase, parts
         if parts is not self._watching:

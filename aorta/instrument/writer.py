@@ -44,7 +44,7 @@ class RecordWriter:
 
     def close(self) -> None:
         """Close the file; writing after that is an error."""
-        self._say_lost("that was the last")
+        self._say_lost("recording ends")
         self._stream.close()
 
     def _lose(self, step: int, error: OSError) -> None:

@@ -119,14 +119,14 @@ _PRODUCTS = (4, 8)
 _EXCHANGES_MIB = (32, 64)
 _LINK_RATES = ((10_000_000, "10 Mbit/s"), (4_000_000, "4 Mbit/s"))
 _NO_GPU = (
-    ("tiny kernels", "launching them costs a CPU what they cost: there is no device to starve; needs a GPU"),
+    ("tiny kernels", "on a CPU, launching a kernel is part of running it: no device can starve; needs a GPU"),
     ("full GPU memory", "needs a GPU"),
     ("NCCL kept off NVLink", "needs GPUs"),
     ("straggling GPU", "needs GPUs"),
 )
 _ALL_COMPUTE = (
     "more compute on all ranks",
-    "that is a larger model, and no bottleneck: nothing is to be found",
+    "this is a larger model, not a bottleneck: there is nothing to find",
 )
 
 
@@ -167,7 +167,7 @@ def small_matrix(executor: Executor) -> Matrix:
         name="validation-small",
         title="a few runs" if executor == "local" else "a few runs through Slurm",
         cells=tuple(_alternate(cells, clean=1)),
-        skipped=(("everything else", "the small matrix shows that the command works, no more"),),
+        skipped=(("everything else", "the small matrix only shows that the command works"),),
     )
 
 
@@ -210,7 +210,7 @@ def gpu_matrix(gpus: int) -> Matrix:
         name="validation-gpu",
         title=f"on {gpus} GPUs",
         cells=tuple(_alternate(cells, clean=3)),
-        skipped=(_ALL_COMPUTE, ("slow link between nodes", "one machine has none")),
+        skipped=(_ALL_COMPUTE, ("slow link between nodes", "one machine has no link between nodes")),
     )
 
 

@@ -255,5 +255,5 @@ def summary(trials: Sequence[MeshTrial]) -> str:
     right = sum(one.right for one in trials)
     lines.append(f"\n{right} of {len(trials)} right")
     if errors:
-        lines.append(f"predicted step against the clean job's: median {100 * median(errors):.1f} % off")
+        lines.append(f"predicted step time against the clean job: median error {100 * median(errors):.1f} %")
     return "\n".join(lines)

@@ -83,6 +83,6 @@ def analysed_run(folder: Path, analyse: Analyse) -> Analysis | str:
     """
     found = next((run for _, run in reversed(runs(folder / "results"))), None)
     try:
-        return "the run left nothing" if found is None else analyse(found)
+        return "the run wrote no results" if found is None else analyse(found)
     except AortaError as error:
         return error.message

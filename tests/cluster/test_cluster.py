@@ -134,7 +134,7 @@ def test_down_removes_what_a_cluster_makes_and_names_the_rest(folder: ClusterDir
     mine[2].parent.mkdir()
     for path in mine:
         path.write_text("mine")
-    with pytest.raises(ClusterError, match=r"no cluster made thesis.tex, logs/node1.log, logs/train.log"):
+    with pytest.raises(ClusterError, match=r"aorta did not make thesis.tex, logs/node1.log, logs/train.log"):
         cluster.down(folder, keep_logs)
     assert [path.read_text() for path in mine] == ["mine"] * 3
     assert not folder.mysql.exists()
@@ -263,7 +263,7 @@ def test_namespaces_are_chosen_where_they_work(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ClusterError, match="not permitted"):
         cluster.choose_netns(True)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert cluster.choose_netns(None) == (False, "only root can make them")
+    assert cluster.choose_netns(None) == (False, "only root can make network namespaces")
 
 
 def test_daemons_get_nothing_of_the_caller_s_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_a_program_without_steps_says_why(tmp_path: Path) -> None:
     run = write_run(tmp_path, RunSpec())
     for rank in (0, 1):
         run.records(rank).unlink()
-    seen_by_hooks(run, note="no optimizer of torch has updated twice")
+    seen_by_hooks(run, note="no torch optimizer has made two updates")
     found = analysed(run)
-    assert "no rank left step records: no optimizer of torch has updated twice" in found.verdict.statement
+    assert "no rank left step records: no torch optimizer has made two updates" in found.verdict.statement
     assert found.findings[0].actions[0].startswith("record steps with StepRecorder")

@@ -74,7 +74,7 @@ def test_a_broken_file_costs_nothing_else(results: Path, tmp_path: Path, name: s
 
 
 def test_where_nothing_is(tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match="is no run"):
+    with pytest.raises(ArtefactError, match="is not a run"):
         load(tmp_path)
     with pytest.raises(AttributeError):
         aorta.nothing  # noqa: B018

@@ -117,7 +117,8 @@ def test_a_writer_that_was_killed_ends_the_recording_only(
             channel.send([measured(step)])
         channel.close()
     assert [record.message for record in caplog.records] == [
-        f"{path}: the process that writes it ended with exit code -9; no more step records from this rank"
+        f"{path}: the process that writes this file ended with exit code -9; "
+        "no more step records from this rank"
     ]
     assert steps_in(path) == [0]
 
@@ -202,4 +203,4 @@ def test_a_full_disk_does_not_stop_the_training(capfd: pytest.CaptureFixture[str
     assert channel._process.returncode == 0
     said = capfd.readouterr().err
     assert "/dev/full: No space left on device; step records are lost from step 0 on" in said
-    assert "/dev/full: 3 records lost, steps 0 to 2; that was the last" in said
+    assert "/dev/full: 3 records lost, steps 0 to 2; recording ends" in said

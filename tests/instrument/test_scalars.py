@@ -68,7 +68,7 @@ def test_one_number_of_a_large_storage_does_not_keep_it_and_its_shape_does_not_m
 @pytest.mark.parametrize("elements", [0, 2])
 def test_a_tensor_that_is_no_number_is_refused_when_it_is_given(elements: int) -> None:
     for on_gpu in (torch.ones(elements), torch.ones(elements).as_subclass(OnGpu)):
-        with pytest.raises(RunError, match=f"of {elements} elements, one was expected"):
+        with pytest.raises(RunError, match=f"has {elements} elements, expected 1"):
             kept(on_gpu)
 
 

@@ -82,7 +82,7 @@ def test_a_disk_that_stays_full_is_said_at_the_end(caplog: pytest.LogCaptureFixt
     writer.close()
     assert [item.message for item in caplog.records] == [
         "records.jsonl: No space left on device; step records are lost from step 7 on",
-        "records.jsonl: 2 records lost, steps 7 to 8; that was the last",
+        "records.jsonl: 2 records lost, steps 7 to 8; recording ends",
     ]
 
 

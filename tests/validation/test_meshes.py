@@ -70,4 +70,4 @@ def test_a_prediction_is_held_against_the_run_without_the_fault() -> None:
     slow = trial(MeshCell("1f1b", "slow_stage", 2), "straggler", [2], step_ms=240.0, speedup=2.4)
     assert gain_errors([clean, slow]) == pytest.approx([100 / 80 - 1])
     assert "2 of 2 right" in summary([clean, slow])
-    assert "median 25.0 % off" in summary([clean, slow])
+    assert "median error 25.0 %" in summary([clean, slow])
