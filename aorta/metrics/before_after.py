@@ -68,7 +68,7 @@ def change(before: Analysis, after: Analysis, widths: tuple[float | None, float 
         )
     ratio = second / first
     if None in widths:
-        reason = "a side has no interval: it needs records of 10 or more steady steps, or 3 traced steps"
+        reason = "a run has no interval: it needs records of 10 or more steady steps, or 3 traced steps"
         return StepTimeRatio("cannot be told apart", ratio, None, reason)
     wide = math.hypot(*(width for width in widths if width is not None))
     interval = Interval(low=ratio * math.exp(-wide), high=ratio * math.exp(wide))

@@ -57,9 +57,9 @@ def compute_use(lines: Lines, step_ms: float | None) -> ComputeUse | None:
     ]
     model, reason = _model_tflop(ranks)
     if card is None and reason is None:
-        reason = "the table of cards does not hold this GPU" if gpu else "the traces do not name the GPU"
+        reason = "this GPU is not in the table of cards" if gpu else "the traces do not name the GPU"
     if step_ms is None and reason is None:
-        reason = "traces of ranks are missing, so that the step without the profiler is not known"
+        reason = "traces of ranks are missing, so the step time without the profiler is not known"
     known = None if model is None or card is None or not step_ms else model / step_ms * 1e3
     return ComputeUse(
         gpu=gpu,
@@ -193,5 +193,5 @@ def _model_tflop(ranks: Sequence[_Launches]) -> tuple[float | None, str | None]:
         return None, "the traces hold no shapes (profiling.record_shapes=true records them)"
     if 100.0 * counted < COUNTED_PCT * products:
         share = 100.0 * counted / products
-        return None, f"operations are known for {share:.0f} % of the products' time only"
+        return None, f"operations are known for only {share:.0f} % of the products' time"
     return fmean(work), None

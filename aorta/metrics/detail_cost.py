@@ -31,7 +31,7 @@ def detail_cost(steady: Steady) -> DetailCost | None:
         reason = f"{plural(counts[0], 'steady step')} timed part by part, {MIN_STEPS} are needed"
     elif counts[1] < MIN_STEPS:
         reason = (
-            f"{plural(counts[1], 'steady step')} timed as a whole beside the others, {MIN_STEPS} are needed"
+            f"{plural(counts[1], 'steady step')} timed as a whole next to these steps, {MIN_STEPS} are needed"
         )
     of_detailed, of_whole = (
         float(np.median(slowest[kind])) if kind.any() else None for kind in (detailed, beside)

@@ -65,7 +65,7 @@ def graph_of(operations: Operations) -> Graph | str:
     shared[list(grouped)] = True
     order = _ordered(members, before)
     if order is None:
-        return "the operations wait for each other in a circle: their clocks or their order are wrong"
+        return "the operations wait for each other in a circle: their clocks or order are wrong"
     own = (operations.end - operations.start).astype(np.float64)
     idle = np.zeros(len(operations), dtype=np.bool_)
     idle[list(moved.idle)] = True

@@ -84,7 +84,7 @@ def unseen_passes(records: Mapping[int, InstrumentRecord]) -> tuple[list[int], s
     if not found:
         return None
     what = max(found.values(), key=len)
-    return sorted(found), f"the hooks saw no {what} pass: it is not told apart from host work"
+    return sorted(found), f"the hooks saw no {what} pass: its time counts as host work"
 
 
 def _weight(found: FindingPlace) -> float:

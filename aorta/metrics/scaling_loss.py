@@ -46,8 +46,8 @@ def self_check(ratio: float) -> str | None:
     if abs(ratio - 1.0) <= TOLERANCE:
         return None
     return (
-        f"the numbers of this point disagree: the efficiency by POP factors is {ratio:.2f} times the one by "
-        "throughput, so part of the time is not in the steps, or not in their breakdown"
+        f"the efficiency by POP factors is {ratio:.2f} times the efficiency by throughput: part of the time "
+        "is outside the steps, or missing from their breakdown"
     )
 
 
@@ -119,4 +119,4 @@ def _lost(ratio: float, factor: str, its_ratio: float) -> str:
 
 
 def _with(kind: Kind | None, larger: ScalingPoint) -> str:
-    return f"; the finding {kind} of {larger.scenario} goes with it." if kind else "."
+    return f"; the finding {kind} of {larger.scenario} may explain this loss." if kind else "."

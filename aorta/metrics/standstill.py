@@ -64,27 +64,30 @@ def why_none(recordings: Sequence[Recording], unread: Collection[int] = ()) -> s
     """
     known = {recording.rank: recording for recording in recordings if recording.rank is not None}
     if not any(recording.calls or any(recording.enqueued.values()) for recording in recordings):
-        return "No call is in these flight recorders: nothing says what the ranks do."
+        return "These flight recorders hold no calls, so nothing shows what the ranks do."
     old = outdated(known)
     if old:
         known = {rank: item for rank, item in known.items() if rank not in old}
     told = f"Older than the other dumps, so not used: {rank_words(sorted(old))}. " if old else ""
     if not any(recording.pending() for recording in known.values()):
-        return f"{told}No rank waits in a call that is recorded: each of them has ended.{_unseen(recordings)}"
+        return f"{told}No rank waits in a recorded call: each recorded call has ended.{_unseen(recordings)}"
     if _momentary(known):
         limit = SHORTEST_NS // 1_000_000_000
         return (
             f"{told}No rank stands still: every open call was made less than {limit} s before its dump, "
-            "or was open no longer than earlier calls like it."
+            "or was open no longer than earlier calls of its kind."
         )
     if unread:
         return f"Calls are open, and ranks wait for {rank_words(sorted(unread))}, whose dump cannot be used."
-    return told or "Calls are open, and the dumps of most ranks are missing: nothing says who holds them up."
+    return (
+        told
+        or "Calls are open, and the dumps of most ranks are missing: nothing shows which rank holds them up."
+    )
 
 
 def _unseen(recordings: Sequence[Recording]) -> str:
     if any(recording.unseen_sends for recording in recordings):
-        return " Sends and receives of gloo are not recorded: ranks may wait in one."
+        return " Sends and receives of gloo are not recorded: ranks may wait in such a call."
     return ""
 
 

@@ -246,7 +246,7 @@ def why_not(run: PointRun) -> str | None:
     if run.analysis is None:
         return f"{job}: has written nothing" if run.point.job_id else job
     quality = run.analysis.data_quality
-    state = quality.state or "no marker says how it ended"
+    state = quality.state or "no marker shows how the job ended"
     if state != "completed":
         return f"{job}: {state}"
     expected = quality.ranks_expected if quality.ranks_expected is not None else "an unknown number of"
@@ -276,7 +276,7 @@ def _lead(gain: RepeatedMean, other: str) -> str:
     said = f", {gain.mean:.2f}× as many as {other}"
     if gain.low is None or gain.high is None:
         return said
-    unsure = "; it holds 1: the repeats do not show a difference" if gain.low <= 1 else ""
+    unsure = "; this range includes 1, so the repeats show no difference" if gain.low <= 1 else ""
     what = "95 % band" if gain.basis == "confidence" else "seen"
     return f"{said} ({what} {gain.low:.2f} to {gain.high:.2f}{unsure})"
 

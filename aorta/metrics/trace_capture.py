@@ -105,7 +105,7 @@ class TraceCapture(Struct, frozen=True):
             return "communication is not classified on some ranks"
         if len(self.steps) < fewest:
             common = plural(len(self.steps), "whole step")
-            return f"all ranks have {common} in common that count, {fewest} are needed"
+            return f"all ranks share only {common} that count, {fewest} are needed"
         return None
 
     def host_ns(self) -> dict[int, float]:
@@ -158,7 +158,7 @@ class TraceCapture(Struct, frozen=True):
                 work_ms = None if works is None else works / NS_PER_MS
                 rows.append(msgspec.structs.replace(row, host_work_ms=work_ms))
                 continue
-            reason = "it has no GPU events and steps that could be broken down"
+            reason = "it has no steps with GPU events to break down"
             if summary.steps and summary.unknown is not None:
                 reason = summary.unknown
             problems.append(Problem(file=summary.source, reason=reason))
@@ -227,13 +227,13 @@ class TraceCapture(Struct, frozen=True):
         """All ranks on one clock with their collectives, or the reason why this is not possible."""
         work, steps = self.work, self.steps
         if expected is None or len(work) < expected:
-            return "traces of ranks are missing, and waiting for those cannot be told from transfer"
+            return "traces of ranks are missing, so waiting for these ranks cannot be told from transfer"
         if not work or not steps:
             return ALONE
         silent = [item.rank for item in self.ranks if not item.communication_events]
         if silent and len(silent) < len(self.ranks):
             silence = f"{rank_words(silent)} recorded no communication"
-            return f"{silence}, and waiting for it cannot be told from transfer"
+            return f"{silence}, so waiting for them cannot be told from transfer"
         # Clocks of one file are one; whether two files' are cannot be told.
         collectives = match_timelines(timelines(work), {item.rank: item.source for item in self.ranks})
         if isinstance(collectives, str):

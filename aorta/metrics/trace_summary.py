@@ -184,7 +184,7 @@ def work_of(summary: TraceSummary) -> GpuWork | None:
     lost = np.setdiff1d(calls.step, steps.number)
     if len(lost):
         raise ArtefactError(
-            f"summary of rank {summary.rank}: a collective is of step {lost[0]}, which is not there"
+            f"summary of rank {summary.rank}: a collective belongs to step {lost[0]}, which is missing"
         )
     return GpuWork(
         steps=steps,

@@ -66,7 +66,7 @@ def numbered(
         epoch = summary.epoch_ns if summary.epoch_ns is not None else boots.get(summary.rank)
         found = _matched(summary, steps, epoch) if steps and epoch is not None else None
         if found is None:
-            why = f"steps of rank {summary.rank}'s trace meet none of its records in time"
+            why = f"no step of rank {summary.rank}'s trace overlaps one of its step records"
             note = f"{why}: traced steps that are not steady could not be left out"
             return Numbered(tuple(summaries), None, (note,))
         numbers[summary.rank] = found

@@ -56,7 +56,7 @@ def _whole_steps(job: Operations, said: list[str]) -> Mask:
     for at in (0, len(steps) - 1):
         if (counts[:, at : at + 1] < usual).any():
             kept &= job.step != steps[at]
-            said.append(f"step {steps[at]} is cut off, and left out")
+            said.append(f"step {steps[at]} is cut off and left out")
     return kept if kept.any() else np.ones(len(job), dtype=np.bool_)
 
 

@@ -26,7 +26,7 @@ def zone_offset(samples: Span, capture: Span) -> int | str:
         and capture[1] <= samples[1] - quarter * _QUARTER_NS
     ]
     if not fitting:
-        return "in no time zone do they cover the capture"
+        return "the samples do not cover the capture in any time zone"
     if len(fitting) > 1:
-        return f"their times have no zone, and {len(fitting)} zones would put the capture among them"
+        return f"the samples have no time zone, and in {len(fitting)} zones they would cover the capture"
     return fitting[0]

@@ -153,7 +153,7 @@ def test_a_summary_that_names_a_step_it_lacks_is_a_problem_of_its_file(run: RunD
     made = analyse(read_run(run, query_accounting=False), read_run_traces(run, REDUCER))
     named = [problem for problem in made.data_quality.problems if problem.file == str(path)]
     assert len(named) == 1
-    assert "a collective is of step 0, which is not there" in named[0].reason
+    assert "a collective belongs to step 0, which is missing" in named[0].reason
     # The others alone cannot stand for the run: its records do.
     assert made.breakdown.timing == "host"
 

@@ -93,7 +93,8 @@ def test_waiting_for_a_rank_without_records_is_not_called_communication(
     assert action.startswith("find out why some ranks left no records")
     assert found.blame == []
     assert measured(found, "straggler").reason == (
-        "not measurable: records of ranks are missing, and waiting for those cannot be told from transfer"
+        "not measurable: records of ranks are missing, "
+        "so waiting for these ranks cannot be told from transfer"
     )
 
 

@@ -76,7 +76,7 @@ def test_parts_that_the_sources_put_far_apart_are_named(tmp_path: Path) -> None:
     ("job", "said"),
     [
         (Job(BALANCED, absent=[1]), "rank 1 left no trace with whole steps"),
-        (Job(BALANCED, steps=2), "all ranks have 2 whole steps in common that count, 3 are needed"),
+        (Job(BALANCED, steps=2), "all ranks share only 2 whole steps that count, 3 are needed"),
         (Job(BALANCED, communication=None), "communication is not classified on some ranks"),
     ],
 )

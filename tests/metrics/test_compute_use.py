@@ -86,7 +86,7 @@ def test_an_unknown_card_has_no_peak() -> None:
     found = used([KNOWN], gpu="GPU of tomorrow")
     assert kind_of(found, "matrix products on tensor cores").tflops == pytest.approx(500.0)
     assert (found.peak_tflops, found.mfu_pct) == (None, None)
-    assert found.reason == "the table of cards does not hold this GPU"
+    assert found.reason == "this GPU is not in the table of cards"
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_without_steps_timed_as_a_whole_nothing_is_said_and_with_few_the_reason(
     assert (few.ratio, few.reason) == (None, "2 steady steps timed part by part, 3 are needed")
     many = detail_cost(steady_steps({0: train([10] * 6, range(4))}))
     assert many is not None
-    said = "2 steady steps timed as a whole beside the others, 3 are needed"
+    said = "2 steady steps timed as a whole next to these steps, 3 are needed"
     assert (many.ratio, many.reason) == (None, said)
     none = detail_cost(steady_steps({0: train([10] * 6, [])}))
     assert none is not None

@@ -160,13 +160,13 @@ def edited(summary: TraceSummary, **first: int) -> TraceSummary:
     ("first", "said"),
     [
         ({"number": 2}, "a step occurs twice"),
-        ({"number": 7}, "a collective is of step 1, which is not there"),
-        ({"number": -2}, "time or number that cannot be"),
-        ({"end_ns": 0}, "time or number that cannot be"),
-        ({"compute_ns": 41}, "parts that sum to 101 ns, it takes 100 ns"),
-        ({"host_ns": -1}, "a part that is negative"),
-        ({"idle_sync_ns": 1}, "its causes sum to"),
-        ({"hidden_comm_ns": 0}, "do not sum to all of it"),
+        ({"number": 7}, "a collective belongs to step 1, which is missing"),
+        ({"number": -2}, "impossible time or number"),
+        ({"end_ns": 0}, "impossible time or number"),
+        ({"compute_ns": 41}, "parts that sum to 101 ns, but takes 100 ns"),
+        ({"host_ns": -1}, "a negative part"),
+        ({"idle_sync_ns": 1}, "the causes of idle time sum to"),
+        ({"hidden_comm_ns": 0}, "do not sum to its communication"),
     ],
 )
 def test_a_summary_that_contradicts_itself_is_refused(first: dict[str, int], said: str) -> None:
@@ -178,7 +178,7 @@ def test_a_summary_that_contradicts_itself_is_refused(first: dict[str, int], sai
 def test_a_world_that_cannot_be_is_refused(size: int) -> None:
     # Its largest group may be smaller than the world: rank 3 of a group of 2 is fine.
     assert work_of(msgspec.structs.replace(summarise(MADE), world_size=2)) is not None
-    with pytest.raises(ArtefactError, match="rank 3 in a world of"):
+    with pytest.raises(ArtefactError, match="its rank is 3, its world size"):
         work_of(msgspec.structs.replace(summarise(MADE), world_size=size))
 
 

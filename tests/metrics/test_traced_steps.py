@@ -90,7 +90,7 @@ def test_a_step_that_a_rank_has_no_record_of_is_no_match(tmp_path: Path) -> None
     by_rank[1] = by_rank[1].where(by_rank[1].column("global_step") != 22)
     found = numbered(summaries(tmp_path), by_rank, {})
     assert found.counted is None
-    assert "rank 1's trace meet none of its records" in found.notes[0]
+    assert "rank 1's trace overlaps one of its step records" in found.notes[0]
 
 
 def test_records_of_another_time_number_nothing(tmp_path: Path) -> None:

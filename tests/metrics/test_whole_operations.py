@@ -36,7 +36,7 @@ def test_the_first_or_last_step_that_is_cut_is_left_out(tmp_path: Path, step: in
     cut = [row for row in ROWS if row["step"] != step or (int(row["start_ns"]) > middle) is (step == 0)]
     made, _ = whole_part(job(tmp_path, cut))
     assert sorted(set(made.step.tolist())) == [one for one in range(4) if one != step]
-    assert made.said == (f"step {step} is cut off, and left out",)
+    assert made.said == (f"step {step} is cut off and left out",)
     assert len(made) == len(ROWS) * 3 // 4
 
 
