@@ -50,5 +50,5 @@ def _maybe_in_a_send(hang: Hang, recordings: Sequence[Recording]) -> str:
     """Says that the recorder cannot tell a host that is stuck from one that waits in a send."""
     guilty = {item.rank for item in hang.ranks if item.kind == "host_stuck"}
     if any(item.unseen_sends for item in recordings if item.rank in guilty):
-        return " gloo does not record sends and receives: such a rank may wait in one."
+        return " gloo does not record sends and receives: the rank may wait in such a call."
     return ""
