@@ -24,9 +24,10 @@ def run() -> None:
         if threading.active_count() > 1 or not isinstance(end.code, int):
             raise
         atexit._run_exitfuncs()
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-            sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            # A stream that was closed before the start is None.
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
         os._exit(end.code)
 
 

@@ -1,6 +1,7 @@
 """The command: light to import, every subcommand there, errors as one message and an exit code."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,17 @@ def test_the_process_ends_with_what_is_registered_for_its_end_and_the_exit_code(
         )
         assert result.returncode == status
         assert result.stdout.splitlines()[-1] == "registered"
+
+
+@pytest.mark.parametrize(("arguments", "status"), [("--version", 0), ("frobnicate", 2)])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_streams_that_are_closed_before_the_start_are_no_error(
+    arguments: str, status: int, closed: str
+) -> None:
+    command = f"{shlex.quote(sys.executable)} -m aorta {arguments} {closed}"
+    result = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert result.returncode == status
+    assert "Traceback" not in result.stderr
 
 
 def test_a_thread_that_still_works_is_waited_for() -> None:

@@ -74,6 +74,8 @@ def flush() -> None:
     Raises:
         AortaError: it cannot be written, such as to a full disk.
     """
+    if sys.stdout is None:
+        return  # it was closed before the start
     try:
         sys.stdout.flush()
     except OSError as error:
