@@ -37,6 +37,7 @@ class Ahead:
         self._waiting = iter(files)
         self._texts: dict[Path, bytes] = {}
         self._left = _MOST
+        self._lock = threading.Lock()
         # One file is read by one process, which unpacks it meanwhile.
         count = min(usable_cores() - 1, len(files), _MOST_THREADS) if len(files) > 1 else 0
         self._threads = [threading.Thread(target=self._unpack, daemon=True) for _ in range(count)]
@@ -53,15 +54,19 @@ class Ahead:
         for path in self._waiting:
             try:
                 packed = _packed(path)
-            except OSError:
+                if not packed.startswith(_MAGIC):
+                    continue
+                left = self._left  # other threads change it
+                if left <= 0 or int.from_bytes(packed[-_SIZE:], "little") > left:
+                    return  # files of a job are about as large
+                text = _text(packed, left)
+            except (OSError, ValueError):
                 continue  # reading it says why
-            if not packed.startswith(_MAGIC):
-                continue
-            if int.from_bytes(packed[-_SIZE:], "little") > self._left:
-                return  # files of a job are about as large
-            text = _text(packed, self._left)
+            except MemoryError:
+                return  # what is not unpacked here is read piece by piece
             if text is not None:
-                self._left -= len(text)
+                with self._lock:
+                    self._left -= len(text)
                 self._texts[path] = text
 
 

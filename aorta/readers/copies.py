@@ -81,7 +81,10 @@ class Copy:
         if not text:
             raise ChildProcessError("a process that read a part of the files was killed")
         self._done = True
-        found = pickle.loads(text)  # noqa: S301  a copy of this process wrote it
+        try:
+            found = pickle.loads(text)  # noqa: S301  a copy of this process wrote it
+        except (pickle.UnpicklingError, EOFError):
+            raise ChildProcessError("a process that sent its part of the results was killed") from None
         if isinstance(found, Exception):
             raise found
         return dict(found)

@@ -91,6 +91,36 @@ def test_no_more_than_a_limit_is_held(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(unpacked) == 2
 
 
+def test_a_size_that_is_none_lifts_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the library, a limit of 0 bytes is no limit."""
+    full = packed(tmp_path / "a.json.gz", text(9))
+    lying = tmp_path / "b.json.gz"
+    lying.write_bytes(gzip.compress(text(99), 1)[:-4] + bytes(4))
+    monkeypatch.setattr(module, "_MOST", len(text(9)))
+    monkeypatch.setattr(module, "usable_cores", lambda: 2)
+    asked = []
+    real = module._text
+    monkeypatch.setattr(module, "_text", lambda content, most: asked.append(most) or real(content, most))
+    assert Ahead([full, lying]).texts() == {full: text(9)}
+    assert asked == [len(text(9))]
+
+
+@pytest.mark.parametrize("error", [MemoryError, OSError, ValueError])
+def test_an_error_of_a_thread_is_left_to_the_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    files = [packed(tmp_path / f"rank{rank}.json.gz", text(9)) for rank in range(3)]
+
+    def fail(content: bytes, most: int) -> bytes:
+        raise error
+
+    unseen: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", unseen.append)
+    monkeypatch.setattr(module, "_text", fail)
+    assert Ahead(files).texts() == {}
+    assert not unseen
+
+
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 25])
 def test_an_unpacked_text_comes_piece_by_piece_behind_what_was_kept(
     monkeypatch: pytest.MonkeyPatch, size: int

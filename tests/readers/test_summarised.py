@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from aorta.metrics.trace_summary import REDUCER, summarise
-from aorta.readers import parallel
+from aorta.readers import copies, parallel
 from aorta.readers.parallel import by_copies
 from aorta.readers.summarised import read_summaries
 from aorta.readers.traces import NoTraceError, read_traces
@@ -96,6 +97,16 @@ def test_this_process_works_meanwhile() -> None:
     done: list[int] = []
     assert by_copies(abs, [-1, -2], meanwhile=lambda: done.append(os.getpid())) == [1, 2]
     assert done == [os.getpid()]
+
+
+def test_a_copy_that_is_killed_while_it_sends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(sink: int, make: Callable[[], object]) -> None:
+        make()
+        os.write(sink, pickle.dumps({1: "a result"})[:-3])
+
+    monkeypatch.setattr(copies, "_send", cut)
+    with pytest.raises(ChildProcessError, match="killed"):
+        by_copies(str, range(3), workers=2)
 
 
 def test_a_copy_that_is_killed_is_an_error() -> None:
