@@ -36,7 +36,8 @@ _NO_COMPUTE = (
     ComputeKind.READ_COPY,
 )
 _PRODUCTS = (ComputeKind.TENSOR_MATMUL, ComputeKind.PLAIN_MATMUL, ComputeKind.OTHER_MATMUL)
-_NOT_FUSED = int(Tag.OPTIMIZER | Tag.ANOMALY | Tag.READ_BACK)
+NOT_FUSED = int(Tag.OPTIMIZER | Tag.ANOMALY | Tag.READ_BACK)
+"""Tags of kernels that no compiler fuses with those of the model."""
 
 
 def with_small(
@@ -67,7 +68,7 @@ def chained(table: LineTable) -> Mask:
     Normalisations and reductions neither count nor end a chain; any other kernel ends it.
     """
     compute = (table.item == Item.LAUNCH) & ~np.isin(table.kind, _NO_COMPUTE)
-    other = (table.tags & _NOT_FUSED) != 0
+    other = (table.tags & NOT_FUSED) != 0
     fused = (ComputeKind.POINTWISE, ComputeKind.ELEMENTWISE)
     ends = (compute & (~np.isin(table.kind, fused) | other)) | (table.item == Item.STEP)
     links = compute & (table.kind == ComputeKind.POINTWISE) & ~other & (table.gpu_ns >= MEMORY_BOUND_NS)
@@ -95,18 +96,19 @@ def looped(table: LineTable, pieces: Mask) -> Mask:
         return found
     backward = (table.tags & int(Tag.BACKWARD)) != 0
     marks = _signatures(table, products)
-    joins = np.cumsum((table.tags & int(Tag.JOIN)) != 0)
-    pieced = np.cumsum(pieces.astype(np.int64))
+    sums = np.cumsum((table.tags & int(Tag.JOIN)) != 0), np.cumsum(pieces.astype(np.int64))
     for step in np.unique(table.step[tiny]).tolist():
         rows = np.flatnonzero(products & (table.step == step))
-        loops = list(_loops(rows[~backward[rows]], marks, tiny, joins, pieced))
+        ends = np.append(rows, np.flatnonzero(table.step == step)[-1])
+        loops = list(_loops(rows[~backward[rows]], ends, marks, tiny, sums))
         rounds = [repeats for _, _, repeats in loops]
         for run in _runs(rows[backward[rows]], marks, tiny, 2 * _IN_A_ROUND):
             if any(abs(run[2] - repeats) <= _FIRST_ROUNDS for repeats in rounds):
                 loops.append(run)
         for first, after, _ in loops:
             found[first:after] = True
-    found &= table.item == Item.LAUNCH
+    # A backward pass starts to exchange gradients meanwhile; that remains.
+    found &= (table.item == Item.LAUNCH) & (table.kind != ComputeKind.COMMUNICATION)
     return found
 
 
@@ -114,10 +116,19 @@ Loop = tuple[int, int, int]
 """The row behind the first round, the row behind the last one, and the number of rounds."""
 
 
-def _loops(rows: Column, marks: Column, tiny: Mask, joins: Column, pieced: Column) -> Iterator[Loop]:
+def _loops(
+    rows: Column, ends: Column, marks: Column, tiny: Mask, sums: tuple[Column, Column]
+) -> Iterator[Loop]:
+    """Yields the loops among the products `rows`.
+
+    Results are joined before the next of `ends`: all products of the step, and its end. The gradients' norms,
+    which are joined behind the backward pass, belong to no loop. `sums` are the numbers of joins and of
+    pieces up to each row.
+    """
+    joins, pieced = sums
     for first, after, repeats in _runs(rows, marks, tiny, _IN_A_ROUND):
         place = int(np.searchsorted(rows, after))
-        behind = int(rows[place]) if place < len(rows) else len(marks) - 1
+        behind = ends[min(int(np.searchsorted(ends, after)), len(ends) - 1)]
         joined = joins[behind] > joins[after - 1]
         each = (place - int(np.searchsorted(rows, first))) / (repeats - 1)
         taken = pieced[after - 1] - pieced[first - 1] >= repeats - 1

@@ -113,6 +113,15 @@ def test_a_chain_gains_all_but_one_pass_over_memory() -> None:
     assert gain_of("elementwise_chains", found([[product, *[plain] * 8, norm]] * 3)) is None
 
 
+def test_each_step_keeps_a_kernel_of_its_chain() -> None:
+    link = launch(0, 2 * MS, kind=int(ComputeKind.POINTWISE), tags=int(Tag.CHAIN))
+    assert gain_of("elementwise_chains", found([[link] * 8] * 3)) == pytest.approx(8, rel=0.02)
+    # The optimizer between two chains is no part of them.
+    update = launch(0, 2 * MS, kind=int(ComputeKind.POINTWISE), tags=int(Tag.OPTIMIZER))
+    gain = gain_of("elementwise_chains", found([[*[link] * 8, update, *[link] * 8]] * 3))
+    assert gain == pytest.approx((8 + 1 + 8) / (1 + 1 + 1), rel=0.02)
+
+
 def test_a_chain_that_takes_hardly_any_time_is_not_named() -> None:
     link = launch(0, 1 * MS, kind=int(ComputeKind.POINTWISE), tags=int(Tag.CHAIN))
     product = launch(0, 91 * MS, kind=int(ComputeKind.TENSOR_MATMUL))
@@ -126,6 +135,14 @@ def test_a_loop_of_tiny_products_gains_the_launches_of_all_rounds_but_one() -> N
     gain = gain_of("tiny_matmuls", found([[rest, first, *[again] * 15]] * 3))
     assert gain == pytest.approx((20 + 16 * 2) / (20 + 2), rel=0.02)
     assert gain_of("tiny_matmuls", found([[rest, *[first] * 16]] * 3)) is None
+
+
+def test_one_product_takes_a_quarter_of_the_rounds_wherever_the_host_waits() -> None:
+    first = launch(0, 8 * MS, kind=int(ComputeKind.TENSOR_MATMUL))
+    again = {**first, "tags": int(Tag.LOOP)}
+    wait = {"item": int(Item.SYNC), "needs": 1, "held_ns": MS}
+    gain = gain_of("tiny_matmuls", found([[first, *[again] * 7, wait, *[again] * 8]] * 3))
+    assert gain == pytest.approx(16 / (1 + 15 / 4), rel=0.02)
 
 
 def test_reading_back_gains_only_what_the_host_waits_for() -> None:

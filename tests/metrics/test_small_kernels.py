@@ -137,6 +137,26 @@ def test_rows_that_launch_nothing_are_never_marked() -> None:
     assert repeated([*[TINY, wait, GELU, TINY] * 6, JOIN]) == 5 * 3
 
 
+def test_what_is_joined_behind_the_backward_pass_belongs_to_no_loop() -> None:
+    """Clipping stacks the norms of all gradients; equal layers in a row are no loop for that."""
+    layers = [TINY, GELU, TINY] * 12
+    back = kernel(ComputeKind.TENSOR_MATMUL, TINY_PRODUCT_NS, Tag.BACKWARD)
+    assert repeated([*layers, back, JOIN]) == 0
+    assert repeated([*layers, JOIN, back]) == 11 * 3
+
+
+def test_what_a_later_step_joins_belongs_to_no_loop_of_this_one() -> None:
+    layers = [TINY] * 12
+    assert int(looped(line([layers, [JOIN]]), np.zeros(15, dtype=np.bool_)).sum()) == 0
+    assert int(looped(line([[*layers, JOIN], []]), np.zeros(15, dtype=np.bool_)).sum()) == 11
+
+
+def test_communication_amid_a_loop_is_not_part_of_it() -> None:
+    exchange = kernel(ComputeKind.COMMUNICATION, MS)
+    rounds = [TINY, GELU, TINY]
+    assert repeated([*rounds * 3, exchange, *rounds * 3, JOIN]) == 5 * 3
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

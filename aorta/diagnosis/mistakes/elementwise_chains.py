@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from aorta.artefacts.hostline import ComputeKind, Tag
+from aorta.artefacts.hostline import ComputeKind, Item, Tag
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
 from aorta.metrics.line_replay import ReplayChanges
+from aorta.metrics.small_kernels import NOT_FUSED
 
 _LEAST_SHARE = 0.1
 
@@ -42,11 +43,13 @@ def _look(program: Program) -> Sign | None:
 
 
 def _dropped(item: RankProgram) -> Mask:
-    """All links of a chain but the longest one between two normalisations or reductions."""
+    """All links of a chain but the longest one between two other kernels of a step."""
     dropped = item.has(Tag.CHAIN)
-    part = np.cumsum(item.compute & (item.table.kind != ComputeKind.POINTWISE))
+    table = item.table
+    other = (table.kind != ComputeKind.POINTWISE) | ((table.tags & NOT_FUSED) != 0)
+    part = np.cumsum((item.compute & other) | (table.item == Item.STEP))
     rows = np.flatnonzero(dropped)
-    order = rows[np.lexsort((-item.table.gpu_ns[rows], part[rows]))]
+    order = rows[np.lexsort((-table.gpu_ns[rows], part[rows]))]
     dropped[order[np.diff(part[order], prepend=-1) > 0]] = False
     return dropped
 

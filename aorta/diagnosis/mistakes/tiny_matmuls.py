@@ -63,11 +63,10 @@ def _fixed(item: RankProgram) -> ReplayChanges:
     """The first round of each loop does the work of all, in one launch of each kind."""
     rounds = _rounds(item)
     gpu = item.table.gpu_ns.astype(np.float64)
-    # Rounds follow their first one, so the launch before them belongs to it.
-    first = np.flatnonzero(rounds & ~np.concatenate(([False], rounds[:-1])))
-    loop = np.cumsum(np.isin(np.arange(len(gpu)), first))
-    for number, row in enumerate(first.tolist(), 1):
-        gpu[row - 1] += _FILLED * gpu[rounds & (loop == number)].sum()
+    # Rounds follow their first one, so the last kernel that remains before them belongs to it.
+    remains = np.where(item.compute & ~rounds, np.arange(len(gpu)), -1)
+    first = np.maximum.accumulate(remains)[rounds]
+    np.add.at(gpu, first[first >= 0], _FILLED * gpu[rounds][first >= 0])
     return ReplayChanges(work_ns=item.work_ns - _work(item), gpu_ns=gpu, dropped=rounds)
 
 
