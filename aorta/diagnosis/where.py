@@ -12,6 +12,8 @@ from aorta.diagnosis.observation import Observation
 from aorta.metrics.places import where
 from aorta.units import rank_words
 
+_LEAST_MS = 0.05
+"""A line that takes hardly longer on the named ranks is not compared."""
 LOOK = "look at "
 """First words of the action that names the place."""
 
@@ -47,7 +49,7 @@ def _look(finding: Finding, place: CodeLocation, seen: Observation) -> str:
     whose = f"of {rank_words(finding.ranks)}'s step" if len(finding.ranks) == 1 else "of the step"
     longer = (
         f"; {_others(finding, seen)} {place.longer_ms:.1f} ms per step less there"
-        if place.longer_ms is not None and finding.ranks
+        if place.longer_ms is not None and place.longer_ms >= _LEAST_MS and finding.ranks
         else ""
     )
     file = PurePath(place.file).name

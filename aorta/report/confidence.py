@@ -17,6 +17,11 @@ _WIDE = 2.0
 """Highest over lowest speed-up above which little is known of the gain."""
 
 
+def is_consistent(ratio: float) -> bool:
+    """True if throughput by the clock and by the median step, of which this is the ratio, agree."""
+    return abs(ratio - 1) <= TOLERANCE
+
+
 def confidence(analysis: Analysis, main: Finding | None, *, shared: bool) -> Confidence:
     """Returns how far the cause can be trusted, and how far its gain; none where there is no such thing.
 
@@ -118,7 +123,7 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
     elif quality.detailed_steps is not None and quality.detailed_steps == analysis.breakdown.steps < _STEPS:
         doubts.append(f"only {plural(quality.detailed_steps, 'detailed step')}, {_STEPS} wanted")
     run = analysis.throughput
-    if run is not None and run.cross_check_ratio is not None and abs(run.cross_check_ratio - 1) > TOLERANCE:
+    if run is not None and run.cross_check_ratio is not None and not is_consistent(run.cross_check_ratio):
         off = 100 * (run.cross_check_ratio - 1)
         doubts.append(f"throughput by the clock and by the median step differ by {off:+.0f} %")
     if main is not None and main.sub_cause == "not_determined":

@@ -11,7 +11,7 @@ from aorta.artefacts.measured import DetailCost, RankBreakdown, Utilization
 from aorta.artefacts.page import Confidence
 from aorta.diagnosis.finding import STEP_SHARE, saved_share, saved_words
 from aorta.diagnosis.findings import FINDINGS, kind_name
-from aorta.report.confidence import TOLERANCE
+from aorta.report.confidence import TOLERANCE, is_consistent
 from aorta.report.palette import LEAST_PCT, PARTS, PaletteEntry
 from aorta.report.parts import mean_parts
 from aorta.report.selection import shown_ranks
@@ -228,7 +228,7 @@ def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
             ("batch size over all ranks", str(run.global_batch)),
             (
                 "consistency check: samples/s × median step time ÷ batch size over all ranks",
-                f"{number(run.cross_check_ratio)} (consistent: {1 - TOLERANCE:g} to {1 + TOLERANCE:g})",
+                _checked(run.cross_check_ratio),
             ),
         ]
     if (use := analysis.utilization) is not None:
@@ -237,6 +237,14 @@ def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
         rows += [(name, quantity(value, unit)) for name, value, unit in known if value is not None]
         rows.append(("monitor samples during the steady steps", str(use.samples)))
     return rows
+
+
+def _checked(ratio: float | None) -> str:
+    """The ratio of throughput and step time, and the answer of the check; `—` where it is unknown."""
+    if ratio is None:
+        return ABSENT
+    answer = "consistent:" if is_consistent(ratio) else "not consistent: outside"
+    return f"{number(ratio)} ({answer} {1 - TOLERANCE:g} to {1 + TOLERANCE:g})"
 
 
 def unmeasured_words(analysis: Analysis) -> str:

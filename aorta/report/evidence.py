@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.clean import plain
 from aorta.artefacts.measured import Interval, RankBreakdown
-from aorta.artefacts.page import RunPage
+from aorta.artefacts.page import RankLoss, RunPage
 from aorta.artefacts.replayed import ClockFit, Replay
 from aorta.artefacts.traced import RankTrace, TraceTable
 from aorta.metrics.lateness import LATE_SHARE
-from aorta.report.parts import shown_parts, spread
+from aorta.report.parts import charged, shown_parts, spread
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, host, listing, number, ranks, share, short
 from aorta.units import NS_PER_MS, plural
@@ -47,15 +47,19 @@ def worst_table(page: RunPage, analysis: Analysis) -> tuple[Table | None, str]:
         for item in worst
     )
     others = page.ranks - page.costly_ranks
-    longer = _than_median(worst[0].rank, analysis)
+    longer = _than_median(worst, analysis)
     header = (">rank", "node", ">own time, ms", f">{longer}, ms", ">wait caused, ms", "cause")
     note = ""
     if page.costly_ranks > len(worst):
         note = f"{len(worst):,} of {page.ranks:,} ranks are shown, worst first. "
     elif others:
         left = _left_out([item.rank for item in worst], analysis) if others == 1 else f"{others:,} ranks"
-        note = f"{left} {'is' if others == 1 else 'are'} not shown, because no rank waits for "
-        note = f"{note[0].upper()}{note[1:]}{'it' if others == 1 else 'them'}. "
+        one = others == 1
+        why = f"no rank waits for {'it' if one else 'them'}"
+        if not charged(analysis):
+            why = f"{'its own time is' if one else 'their own times are'} not longer"
+        note = f"{left} {'is' if one else 'are'} not shown, because {why}. "
+        note = f"{note[0].upper()}{note[1:]}"
     if any(item.kind == "straggler" and not item.ranks for item in analysis.findings):
         note += "Different ranks are last in different steps, each by a little: no single rank is the cause. "
     return Table(header, rows), f"{note}{_WORST}"
@@ -72,10 +76,12 @@ def _left_out(named: list[int], analysis: Analysis) -> str:
     return ranks([row.rank for row in analysis.breakdown.per_rank if row.rank not in named])
 
 
-def _than_median(rank: int, analysis: Analysis) -> str:
-    """The column of a rank's extra time; of two ranks, it is compared with the other one."""
-    two = len(analysis.breakdown.per_rank) == 2
-    return f"longer than {_left_out([rank], analysis)}" if two else "longer than median rank"
+def _than_median(worst: Sequence[RankLoss], analysis: Analysis) -> str:
+    """The column of the ranks' extra time; of two ranks, the faster one is the median."""
+    if len(analysis.breakdown.per_rank) != 2:
+        return "longer than median rank"
+    alone = len(worst) == 1 and worst[0].above_median_ms > 0
+    return f"longer than {_left_out([worst[0].rank], analysis) if alone else 'faster rank'}"
 
 
 def lateness_table(analysis: Analysis, page: RunPage, limit: int = 6) -> tuple[Table | None, str]:

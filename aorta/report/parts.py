@@ -138,8 +138,9 @@ def loading_words(parts: Sequence[StepPart]) -> str:
     own, wait = found.get("data_wait"), found.get("wait_data_loading")
     if own is None or wait is None or own.pct is None or wait.pct is None:
         return ""
+    one, other = round(own.pct), round(wait.pct)
     return (
-        f"data loading costs {own.pct + wait.pct:.0f} % in all: {own.pct:.0f} % data wait + {wait.pct:.0f} % "
+        f"data loading costs {one + other} % in all: {one} % data wait + {other} % "
         "waiting for another rank's loader"
     )
 

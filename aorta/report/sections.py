@@ -31,7 +31,7 @@ from aorta.report.compute import compute_blocks
 from aorta.report.labels import SPLIT_BY_PARTS
 from aorta.report.mesh import mesh_blocks
 from aorta.report.next_steps import compare_command, experiment, next_commands
-from aorta.report.parts import shown_parts
+from aorta.report.parts import charged, shown_parts
 from aorta.report.place import data_waits, place_pairs
 from aorta.report.resources import next_time, resource_table
 from aorta.report.tables import Table
@@ -145,7 +145,10 @@ def details(analysis: Analysis, page: RunPage, *, charts: bool) -> list[Block]:
             [*_said(evidence.replay_words(analysis)), *_one(evidence.what_if_table(analysis))],
         ),
         ("Mesh", mesh_blocks(analysis, charts=charts and page.workers is not None)),
-        ("Ranks that the others wait for", _noted(evidence.worst_table(page, analysis))),
+        (
+            "Ranks that the others wait for" if charged(analysis) else "Ranks with the longest own time",
+            _noted(evidence.worst_table(page, analysis)),
+        ),
         ("Late ranks", _noted(evidence.lateness_table(analysis, page))),
         (
             f"Time per rank (mean of {content.counted_steps(analysis)}; % of its step, or ms)",

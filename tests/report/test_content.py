@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from aorta.artefacts.analysis import Speedup
-from aorta.report.content import cost_words, heading, headings, step_ms
+from aorta.report.content import cost_words, heading, headings, step_ms, utilization_rows
 from tests.support.analyses import analysis, data_loading_finding
 
 
@@ -49,3 +50,18 @@ def test_the_heading_says_when_and_where_a_run_ran() -> None:
     )
     assert headings([analysis(), later]) == "2 scenarios · 2025-11-29 08:16 UTC"
     assert headings([analysis(), analysis()]) == "2 scenarios"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        (1.0, "1.00 (consistent: 0.9 to 1.1)"),
+        (1.25, "1.25 (not consistent: outside 0.9 to 1.1)"),
+        (0.5, "0.500 (not consistent: outside 0.9 to 1.1)"),
+        (None, "—"),
+    ],
+)
+def test_the_check_of_the_throughput_says_its_answer(ratio: float | None, said: str) -> None:
+    run = msgspec.structs.replace(analysis().throughput, cross_check_ratio=ratio)
+    rows = dict(utilization_rows(analysis(throughput=run)))
+    assert next(value for name, value in rows.items() if name.startswith("consistency check")) == said

@@ -8,7 +8,9 @@ import pytest
 from aorta.artefacts.measured import Blame, BreakdownTable, Interval
 from aorta.artefacts.replayed import Replay, WhatIf
 from aorta.report.bare import bare_page
+from aorta.report.blocks import Heading
 from aorta.report.evidence import replay_words, what_if_table, worst_table
+from aorta.report.sections import details
 from tests.support.analyses import analysis, data_loading_finding, rank_row
 
 WHAT = WhatIf(
@@ -71,3 +73,39 @@ def test_a_rank_costs_only_what_would_not_remain_without_it(own: float | None, c
     blamed = [Blame(rank=1, cause="host", lost_ms_per_step=10.0)]
     found = analysis(breakdown=BreakdownTable(steps=30, per_rank=rows), blame=blamed)
     assert [item.charged_ms for item in bare_page(found).worst_ranks] == pytest.approx(charged)
+
+
+@pytest.mark.parametrize(
+    ("blamed", "head"),
+    [
+        # Rank 1's own step takes 30 ms longer than rank 0's.
+        ((1,), "longer than rank 0, ms"),
+        ((0,), "longer than faster rank, ms"),
+        ((0, 1), "longer than faster rank, ms"),
+    ],
+)
+def test_of_two_ranks_only_the_slower_one_is_longer_than_the_other(
+    blamed: tuple[int, ...], head: str
+) -> None:
+    blame = [Blame(rank=rank, cause="host", lost_ms_per_step=9.0 - rank) for rank in blamed]
+    found = analysis(blame=blame)
+    table, _ = worst_table(bare_page(found), found)
+    assert table is not None
+    assert table.header[3] == f">{head}"
+    assert [row[3] for row in table.rows] == [{0: "0", 1: "30.0"}[rank] for rank in blamed]
+
+
+@pytest.mark.parametrize(
+    ("waits", "why"), [(30.0, "no rank waits for it"), (None, "its own time is not longer")]
+)
+def test_a_rank_is_left_out_for_a_reason_that_was_measured(waits: float | None, why: str) -> None:
+    rows = [msgspec.structs.replace(row, wait_ms=waits) for row in analysis().breakdown.per_rank]
+    found = analysis(
+        breakdown=BreakdownTable(steps=30, per_rank=rows),
+        blame=[] if waits is None else analysis().blame,
+    )
+    page = bare_page(found)
+    assert worst_table(page, found)[1].startswith(f"Rank 0 is not shown, because {why}. ")
+    titles = [item.text for item in details(found, page, charts=False) if isinstance(item, Heading)]
+    assert ("Ranks that the others wait for" in titles) == (waits is not None)
+    assert ("Ranks with the longest own time" in titles) == (waits is None)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from aorta.artefacts.measured import Blame, BreakdownTable, RankBreakdown
 from aorta.artefacts.page import StepPart
-from aorta.report.parts import heat_map, shown_parts, spread, step_parts, worst_ranks
+from aorta.report.parts import heat_map, loading_words, shown_parts, spread, step_parts, worst_ranks
 from tests.support.analyses import analysis, rank_row
 
 
@@ -206,3 +206,12 @@ def test_small_parts_are_shown_together_and_unmeasured_ones_not_at_all() -> None
         "data_wait",
     ]
     assert [item.key for item in shown_parts([part("compute", 100.0), part("data_wait", 0.0)])] == ["compute"]
+
+
+def test_the_parts_of_data_loading_add_up_as_they_are_said() -> None:
+    parts = [
+        StepPart(key="data_wait", name="data wait", ms=29.6, pct=29.6),
+        StepPart(key="wait_data_loading", name="waits", ms=14.8, pct=14.8),
+    ]
+    assert loading_words(parts).startswith("data loading costs 45 % in all: 30 % data wait + 15 % waiting")
+    assert loading_words(parts[:1]) == ""
