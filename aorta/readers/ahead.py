@@ -10,7 +10,7 @@ from pathlib import Path
 from isal import igzip_lib, isal_zlib
 
 from aorta.artefacts.files import entries, is_folder, open_regular, size_of
-from aorta.readers.parallel import usable_cores
+from aorta.readers.parallel import one_each, usable_cores
 
 _NAME = ".json.gz"
 _MAGIC = b"\x1f\x8b"
@@ -38,8 +38,8 @@ class Ahead:
         self._texts: dict[Path, bytes] = {}
         self._left = _MOST
         self._lock = threading.Lock()
-        # One file is read by one process, which unpacks it meanwhile.
-        count = min(usable_cores() - 1, len(files), _MOST_THREADS) if len(files) > 1 else 0
+        # Fewer files are read piece by piece, by processes that unpack them meanwhile.
+        count = min(usable_cores() - 1, len(files), _MOST_THREADS) if one_each(len(files)) else 0
         self._threads = [threading.Thread(target=self._unpack, daemon=True) for _ in range(count)]
         for thread in self._threads:
             thread.start()

@@ -187,6 +187,11 @@ def _may_fork() -> bool:
     return sys.platform == "linux" and threading.active_count() == 1
 
 
+def one_each(files: int) -> bool:
+    """Returns True if each file is read by one process: there are several, and no fewer than cores."""
+    return files >= max(usable_cores(), 2)
+
+
 def usable_cores() -> int:
     """CPUs that this process may run on."""
     affinity = getattr(os, "sched_getaffinity", None)

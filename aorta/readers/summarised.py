@@ -24,7 +24,7 @@ from aorta.readers import kineto
 from aorta.readers.ahead import Ahead
 from aorta.readers.devices import by_device
 from aorta.readers.kineto_merged import holds_several
-from aorta.readers.parallel import by_copies, usable_cores
+from aorta.readers.parallel import by_copies, one_each
 from aorta.readers.traces import find, read_traces, refused_file, told_apart
 
 _WORTH_A_COPY = 100_000
@@ -69,7 +69,7 @@ def read_summaries(
     found = find(paths, problems)
     # Processes can be copied when no thread runs any more.
     texts = ahead.texts() if ahead is not None else {}
-    if set(found.values()) == {"kineto"} and len(found) >= max(usable_cores(), 2):
+    if set(found.values()) == {"kineto"} and one_each(len(found)):
         read = by_copies(partial(_read, reducer, len(found), texts), list(found), meanwhile=meanwhile)
         made = _joined(read, problems)
         if made is not None:

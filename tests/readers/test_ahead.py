@@ -11,7 +11,7 @@ import pytest
 
 from aorta.artefacts.events import Trace
 from aorta.readers import ahead as module
-from aorta.readers import kineto_stream
+from aorta.readers import kineto_stream, parallel
 from aorta.readers.ahead import Ahead
 from aorta.readers.kineto import read_many
 from aorta.readers.kineto_stream import UnpackedText
@@ -28,6 +28,25 @@ def packed(path: Path, content: bytes) -> Path:
     return path
 
 
+def on_cores(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    for where in (module, parallel):
+        monkeypatch.setattr(where, "usable_cores", lambda: count)
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cores(monkeypatch, 2)
+
+
+@pytest.mark.parametrize(("cores", "unpacked"), [(1, 0), (2, 3), (3, 3), (4, 0)])
+def test_fewer_files_than_cores_are_left_to_the_processes_that_share_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, unpacked: int
+) -> None:
+    files = [packed(tmp_path / f"rank{rank}.json.gz", text(rank)) for rank in range(3)]
+    on_cores(monkeypatch, cores)
+    assert len(Ahead(files).texts()) == unpacked
+
+
 def test_each_small_trace_of_several_is_unpacked_and_no_thread_is_left(tmp_path: Path) -> None:
     files = [packed(tmp_path / f"rank{rank}.json.gz", text(rank)) for rank in range(3)]
     found = Ahead([tmp_path]).texts()
@@ -37,7 +56,7 @@ def test_each_small_trace_of_several_is_unpacked_and_no_thread_is_left(tmp_path:
 
 
 def test_several_threads_share_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "usable_cores", lambda: 9)
+    on_cores(monkeypatch, 9)
     files = [packed(tmp_path / f"rank{rank}.json.gz", text(rank)) for rank in range(40)]
     assert Ahead(files).texts() == {path: text(rank) for rank, path in enumerate(files)}
 
@@ -83,7 +102,6 @@ def test_large_files_and_one_alone_are_unpacked_while_they_are_read(
 def test_no_more_than_a_limit_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [packed(tmp_path / f"rank{rank}.json.gz", text(9)) for rank in range(4)]
     monkeypatch.setattr(module, "_MOST", 2 * len(text(9)))
-    monkeypatch.setattr(module, "usable_cores", lambda: 2)
     unpacked = []
     real = module._text
     monkeypatch.setattr(module, "_text", lambda content, most: unpacked.append(1) or real(content, most))
@@ -97,7 +115,6 @@ def test_a_size_that_is_none_lifts_no_limit(tmp_path: Path, monkeypatch: pytest.
     lying = tmp_path / "b.json.gz"
     lying.write_bytes(gzip.compress(text(99), 1)[:-4] + bytes(4))
     monkeypatch.setattr(module, "_MOST", len(text(9)))
-    monkeypatch.setattr(module, "usable_cores", lambda: 2)
     asked = []
     real = module._text
     monkeypatch.setattr(module, "_text", lambda content, most: asked.append(most) or real(content, most))

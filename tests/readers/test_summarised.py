@@ -33,7 +33,6 @@ def trace(path: Path, rank: int | None, *, at: int = 0) -> Path:
 
 @pytest.fixture(autouse=True)
 def _two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aorta.readers.summarised.usable_cores", lambda: 2)
     monkeypatch.setattr(parallel, "usable_cores", lambda: 2)
 
 
