@@ -214,7 +214,7 @@ def client(folder: ClusterDir, argv: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def _lock(folder: ClusterDir) -> Iterator[None]:
-    """One `up` or `down` at a time; the lock is on the parent folder itself and leaves no file."""
+    """Allows one `up` or `down` at a time; the lock is on the parent folder itself and leaves no file."""
     folder.root.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder.root.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -13,7 +13,7 @@ Works = Literal["yes", "in part", "no"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
+    """One check, its state and its hint."""
 
     name: str
     state: State
@@ -27,7 +27,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Ability:
-    """One thing that people want to do here."""
+    """One task that people want to do on this machine."""
 
     name: str
     command: str

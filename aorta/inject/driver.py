@@ -1,4 +1,4 @@
-"""From what the hooks see to the steps of a `StepRecorder`."""
+"""Turns what the hooks see into steps of a `StepRecorder`."""
 
 from __future__ import annotations
 

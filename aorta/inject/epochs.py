@@ -22,7 +22,7 @@ class _Passes:
     asked: int = 0
     """Calls of its `__next__`."""
     ended: bool = False
-    """It had no more."""
+    """True if the loader had no more batches."""
 
     def whole(self, loader: Any) -> bool:
         """Return whether the newest iterator has given all batches."""

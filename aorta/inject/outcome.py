@@ -39,7 +39,7 @@ class Outcomes:
 
     @property
     def usual(self) -> bool:
-        """No step of late held a validation or a checkpoint."""
+        """Return whether no recent step held a validation or a checkpoint."""
         return not (self._validation.past or self._checkpoint.past)
 
     def complete(self, parts: StepMarks, optimizer: Any) -> None:

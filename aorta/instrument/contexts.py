@@ -76,7 +76,7 @@ class OpenStep:
         self.step = step
 
     def end(self) -> None:
-        """No step is open any more."""
+        """Notes that no step is open any more."""
         self.step = self.parts = None
         self.quiet = False
         if self.ranges is not None:

@@ -47,7 +47,7 @@ _BELOW = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect
 
 
 class Called(NamedTuple):
-    """One call: what it does, and what it was given."""
+    """One call: its kind and its arguments."""
 
     op: str
     stream: str

@@ -163,7 +163,7 @@ class RankTimeline(Struct, frozen=True):
     """The loader's blocking time outside of compute and communication."""
     communication: Intervals
     calls: Calls
-    """No more of them once they are matched."""
+    """The calls of the rank; empty once they are matched."""
     ends: TimesByStep
 
     @property

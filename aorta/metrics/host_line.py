@@ -392,7 +392,7 @@ def _pace(trace: Trace, host: TraceRanges, steps: StepWindows) -> Pace:
 
 
 def _spacing(start: Column, end: Column, lane: Column) -> Column:
-    """From each operator's start to that of the first one within it."""
+    """Time from each operator's start to that of the first one within it."""
     order = np.lexsort((-end, start, lane))
     start, end, lane = (column[order] for column in (start, end, lane))
     nested = (lane[1:] == lane[:-1]) & (start[1:] < end[:-1])

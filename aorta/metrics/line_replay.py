@@ -25,7 +25,7 @@ from aorta.artefacts.hostline import ComputeKind, Item, LineTable
 
 Floats = NDArray[np.float64]
 LAUNCH_NS = 3_000.0
-"""From a launch to the start of a kernel on an idle GPU."""
+"""Time from a launch to the start of a kernel on an idle GPU."""
 QUEUE = 1_000
 """Launches that the driver keeps before it makes the host wait."""
 _SYNC_NS = 2_000.0

@@ -22,7 +22,7 @@ OTHERS_CPUS = 0.5
 FULL_PCT = 85.0
 """Busy share of a node's CPUs, in percent, from which a process may wait for one."""
 MIN_BUSY_SAMPLES = 5
-"""One that looks back behind the window then moves the mean by a fifth at most, less than any threshold."""
+"""Samples that a mean needs. One sample from outside the window then moves the mean by a fifth at most."""
 
 
 class NodeLoad(Struct, frozen=True):
@@ -34,7 +34,7 @@ class NodeLoad(Struct, frozen=True):
     """Percent of one CPU: each busy CPU adds 100."""
     cpus_usable: float | None
     read_mb_per_s: float | None
-    """From the machine's disks."""
+    """Reads from the machine's disks."""
     swap_in_mb_per_s: float | None = None
     """Pages of any program that came back from swap: somebody waited for each."""
     swap_out_mb_per_s: float | None = None

@@ -42,7 +42,7 @@ captures in docs/profiler-weight.md; leaving one mistake out changes it by at mo
 _SPREAD = 0.35
 """The weight's relative error that nine of ten captures stay within."""
 _ERROR = 0.15
-"""And that of the step, where the weight is small."""
+"""Relative error of the step time, where the weight is small."""
 _SAME = 0.02
 """Steps that differ by less are as long."""
 _HALVINGS = 8

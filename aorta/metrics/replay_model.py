@@ -82,9 +82,9 @@ class ReplayModel(Struct, frozen=True, eq=False):
     bounds: Points
     """Starts, then ends of steps."""
     transfer: Ints
-    """From the last member's start to the end on this one, ns; negative: it did not depend on it."""
+    """Time from the last member's start to the end on this one, ns; negative: it did not depend on it."""
     alone: Ints
-    """From the member's own start to its end, ns."""
+    """Time from the member's own start to its end, ns."""
     before: Ints
     """Number of waits before the post on its rank's line."""
     slot: Ints
@@ -208,7 +208,7 @@ class _Places(Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, rank: Ints, ranks: int, steps: int) -> _Places:
-        """For rows of these ranks, and so many steps of each of so many ranks."""
+        """Returns empty places for rows of these ranks, with this number of ranks and of steps per rank."""
         bounds = np.tile(np.repeat(np.arange(ranks), steps), 2)
         post, wait, of_bounds = (
             Points(one, np.empty_like(one), np.empty_like(one), np.empty((len(one), len(PARTS)), np.int64))

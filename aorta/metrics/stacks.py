@@ -70,7 +70,7 @@ class StackComparison:
     noise: float
     """Smallest share that is no chance."""
     still: bool
-    """No rank's stack changed."""
+    """True if no rank's stack changed."""
 
 
 def compare(stacks: Mapping[int, Mapping[Stack, int]], *, least: float = 0.1) -> StackComparison:

@@ -54,9 +54,9 @@ class _Rank:
     length: NDArray[np.int64]
     """Length of each step, in ns."""
     own: NDArray[np.int64]
-    """Without what communication is exposed, where that is known."""
+    """Length of each step without its exposed communication, where that is known."""
     gap: NDArray[np.int64]
-    """Behind each step but the last."""
+    """Time in ns behind each step, except the last."""
     span: int
 
 

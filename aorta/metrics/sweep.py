@@ -210,7 +210,7 @@ def _times(value: RepeatedMean, factor: float) -> RepeatedMean:
 
 
 def sensitivities(sweep: Sweep, found: Sequence[Setting]) -> list[Sensitivity]:
-    """For each key with several values, the settings along it, everything else held."""
+    """Returns, for each key with several values, the settings along it with everything else held."""
     return [
         Sensitivity(key=key, values=values, series=_series(key, values, found))
         for key, values in sweep.keys.items()

@@ -63,7 +63,7 @@ def counted(steady: Steady) -> bool:
 
 
 def _spans(steady: Steady, runs: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
-    """From each step's start to the next one's, the last of a run to its end: means over ranks, ns."""
+    """Returns ns from each step's start to the next one's, or to its end for the last: means over ranks."""
     starts, ends = (
         np.array([steps.column(name) for steps in steady.by_rank.values()])
         for name in ("mono_start_ns", "mono_end_ns")
@@ -75,6 +75,6 @@ def _spans(steady: Steady, runs: Sequence[tuple[int, int]]) -> NDArray[np.float6
 
 
 def _window_ns(steps: StepColumns, runs: Sequence[tuple[int, int]]) -> int:
-    """From the start of the first step of each run to the end of the last one, summed."""
+    """Returns the time from the start of the first step of each run to the end of the last one, summed."""
     starts, ends = steps.column("mono_start_ns"), steps.column("mono_end_ns")
     return sum(int(ends[b - 1]) - int(starts[a]) for a, b in runs)

@@ -11,7 +11,7 @@ from aorta.metrics.trace_capture import TraceCapture
 from aorta.units import plural, rank_words
 
 _CLAUSE = re.compile(r"; |, (?=on the GPU )")
-"""Between what is said of where steps come from."""
+"""Separates the clauses about where steps come from."""
 DIFFERENT_PCT = 10.0
 """Points of the step by which two sources of one part may differ before a note says so."""
 _PARTS: Mapping[str, Callable[[RankBreakdown], float]] = {

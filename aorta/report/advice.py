@@ -56,7 +56,7 @@ def profiler_weight(analysis: Analysis) -> Iterator[tuple[str, Line]]:
         if about.value < found.step_ms:
             said = f"{about.value:.1f} ms ({span}, by the {found.basis}); {found.step_ms:.1f} ms with it"
         else:
-            said = f"no shorter, as far as the {found.basis} tells: {span} ms; {found.step_ms:.1f} ms with it"
+            said = f"no shorter, judging by the {found.basis}: {span} ms; {found.step_ms:.1f} ms with it"
         yield "Step without the profiler", said
 
 
@@ -89,12 +89,12 @@ def _where(place: MistakePlace) -> str:
 def _effect(mistake: Mistake) -> str:
     if mistake.intended:
         return "It is declared as intended."
-    alone = ", by the traces of some ranks alone" if "ranks_without_traces" in mistake.evidence else ""
+    alone = ", judging by the traces of some ranks only" if "ranks_without_traces" in mistake.evidence else ""
     said = _gain(mistake.gain) + alone
     return f"{said[:1].upper()}{said[1:]}."
 
 
 def _gain(found: Estimate) -> str:
     if found.value < _NO_GAIN:
-        return "fixing it gains nothing now, something else limits the step"
+        return "fixing this gains nothing now: something else limits the step"
     return f"without it {between(found.low, found.high)} faster"

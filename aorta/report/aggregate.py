@@ -75,7 +75,7 @@ def decisive(reports: Sequence[ScenarioReport]) -> ScenarioReport | None:
 
 
 def recommendations(reports: Sequence[ScenarioReport]) -> list[Recommendation]:
-    """One a kind of cause (symptoms have none), the largest predicted gain first."""
+    """Returns one entry per kind of cause (symptoms have none), the largest predicted gain first."""
     by_kind: dict[str, list[tuple[ScenarioReport, Finding]]] = {}
     for report in reports:
         for finding in report.analysis.findings:

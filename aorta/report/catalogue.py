@@ -17,7 +17,7 @@ def mistake_blocks(plugin: Plugin[MistakeSpec], *, level: int = 1) -> list[Block
         Heading(f"{spec.id}: {page.title}", level),
         Heading("How it shows", level + 1),
         Paragraph(coded(page.finds)),
-        Paragraph(f"It is seen in: {spec.shown_by}."),
+        Paragraph(f"Seen in: {spec.shown_by}."),
         Heading("Why it costs time", level + 1),
         Paragraph(coded(page.costs)),
         Heading("What to do", level + 1),
@@ -28,7 +28,7 @@ def mistake_blocks(plugin: Plugin[MistakeSpec], *, level: int = 1) -> list[Block
         Listing(spec.after.rstrip("\n")),
         Heading("How the gain is predicted", level + 1),
         Paragraph(f"{spec.predicted_by[0].upper()}{spec.predicted_by[1:]}."),
-        Paragraph(f"Real captures that prove it: {captures}."),
+        Paragraph(f"Real captures that show this mistake: {captures}."),
         Paragraph(("Intended? Add ", Code(spec.id), " to ", Code("profiling.intended_mistakes"), ".")),
     ]
 
@@ -48,8 +48,8 @@ def mistake_pages() -> dict[str, str]:
     index: list[Block] = [
         Heading("Mistakes", 1),
         Paragraph(
-            "Mistakes that people really make. Each page says how the mistake shows, and how it is fixed. "
-            "The pages are made of the code."
+            "Mistakes that people really make. Each page says how a mistake shows and how to fix it. "
+            "The pages are generated from the code."
         ),
         Bullets(entries),
         Paragraph(("On a terminal: ", Code("aorta explain fp32_matmul"))),

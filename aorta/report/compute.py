@@ -38,11 +38,11 @@ def _percent(value: float | None) -> str:
 
 def _peaks(found: ComputeUse) -> str:
     if found.peak_tflops is None:
-        return f"Peaks of {found.gpu or 'this GPU'} are not known, so rates are compared with none."
+        return f"Peaks of {found.gpu or 'this GPU'} are not known, so rates are not compared with peaks."
     return (
         f"Peaks of {found.gpu}, dense: {number(found.peak_tflops)} TFLOP/s in bf16 on tensor cores, memory "
         f"{number(found.memory_gb_s)} GB/s, link to the host {number(found.link_gb_s)} GB/s "
-        f"(source: {found.source}). Rates are those of the work whose shapes or bytes are recorded."
+        f"(source: {found.source}). Rates cover only work whose shapes or bytes are recorded."
     )
 
 

@@ -69,7 +69,7 @@ def _gain(analysis: Analysis, main: Finding | None) -> tuple[Level, list[str]]:
         )
     bound = any(item.bound and item.kind == main.kind for item in (replay.predictions if replay else []))
     if bound or main.evidence.get("compute_holds_gaps"):
-        doubts.append("the hosts' own time per step is not known, and may be the next limit")
+        doubts.append("the hosts' own time per step is not known and may be the next limit")
     return "low" if low else "medium" if doubts else "high", doubts
 
 
@@ -77,11 +77,13 @@ def _grave(analysis: Analysis) -> list[str]:
     quality = analysis.data_quality
     doubts = []
     if analysis.hang is not None and not analysis.hang.ranks:
-        doubts.append("no rank is seen to hold up the others")
+        doubts.append("no rank was found to hold up the others")
     if quality.ranks_expected is not None and quality.ranks_seen < quality.ranks_expected:
         doubts.append(f"{plural(quality.ranks_expected - quality.ranks_seen, 'rank')} left no records")
     if quality.others_cpus is not None:
-        doubts.append(f"other programs used {quality.others_cpus:.1f} CPUs of a node with hardly a free one")
+        doubts.append(
+            f"other programs used {quality.others_cpus:.1f} CPUs of a node that had hardly a free CPU"
+        )
     if quality.state is not None and quality.state != "completed":
         doubts.append(f"the job did not complete ({quality.state})")
     return doubts
@@ -114,7 +116,7 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
     quality = analysis.data_quality
     doubts = []
     if quality.problems:
-        doubts.append(f"{plural(len(quality.problems), 'problem')} with its data")
+        doubts.append(f"{plural(len(quality.problems), 'problem')} with the data")
     doubts += [f"sources contradict each other: {text}" for text in quality.contradictions]
     if quality.ranks_assumed:
         doubts.append("the number of ranks is not recorded: an unseen rank may be the last one")
@@ -129,7 +131,7 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
     if main is not None and main.sub_cause == "not_determined":
         doubts.append("what makes it slow was not measured")
     if main is not None and main.evidence.get("compute_holds_gaps"):
-        doubts.append("windows of compute hold the gaps between kernels: a late host looks like compute")
+        doubts.append("compute times include the gaps between kernels, so a late host looks like compute")
     doubts += _instead(analysis, main)
     if shared:
         doubts.append("all nodes share one machine, so times across nodes describe that machine only")

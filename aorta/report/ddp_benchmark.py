@@ -30,9 +30,9 @@ def show(document: DdpBenchmark, console: Console | None = None) -> None:
     ranks = f"{document.world_size} × {document.device}, {document.backend}"
     tables = (
         (f"{ranks}: ms per step, medians; sync is exposed", _TIMES, _times),
-        ("\nspeed, of all ranks together", _SPEED, _speed),
+        ("\nspeed, all ranks together", _SPEED, _speed),
         (
-            "\ncommunication of a step: medians in ms, share hidden, bus bandwidth",
+            "\ncommunication per step: medians in ms, share hidden, bus bandwidth",
             _COMMUNICATION,
             _communication,
         ),
@@ -40,10 +40,10 @@ def show(document: DdpBenchmark, console: Console | None = None) -> None:
     for title, names, row in tables:
         console.print(_table(title, names, {result.name: row(result) for result in results}))
     if document.missing:
-        console.print(f"not measured, because the run ended before: {', '.join(document.missing)}")
+        console.print(f"not measured, because the run ended first: {', '.join(document.missing)}")
     peak = max((point.bus_bytes_per_s for point in document.peak), default=None)
     if peak is None:
-        console.print("one rank: nothing crosses a bus")
+        console.print("one rank: no data crosses a bus")
     else:
         console.print(f"peak: {number(peak / 1e9)} GB/s bus bandwidth of a plain all-reduce")
     if any(result.communication_from == "extra_steps" for result in results):
@@ -133,7 +133,7 @@ def _stack(axes: Axes, results: list[ImplementationResult]) -> None:
         capsize=3,
         label="total, to p95",
     )
-    style.title(axes, "Time of a step, ms")
+    style.title(axes, "Time per step, ms")
     _finish(axes)
 
 
@@ -143,7 +143,7 @@ def _communication_bars(axes: Axes, results: list[ImplementationResult]) -> None
     rows = range(len(results))
     axes.barh(rows, hidden, color=palette.HIDDEN_COMM, label="hidden", height=0.62)
     axes.barh(rows, exposed, left=hidden, color=palette.EXPOSED_COMM, label="exposed", height=0.62)
-    style.title(axes, "Communication of a step, ms")
+    style.title(axes, "Communication per step, ms")
     _finish(axes)
 
 

@@ -28,7 +28,7 @@ TREE_NOTE = (
     "slow data loading or host work on one rank reduces serialisation, not load balance. Computation "
     "scalability compares scenarios: in the reference it is always 100 %."
 )
-"""How to read the tree."""
+"""Explains the tree."""
 
 
 @dataclass(frozen=True, slots=True)

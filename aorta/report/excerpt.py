@@ -201,7 +201,7 @@ class Did:
     data: Intervals
     """Intervals of the loader."""
     waits: Waits | None
-    """For the last member of a collective; None where that is not known."""
+    """Waits for the last member of a collective; None where the last member is not known."""
 
 
 def segments(did: Did, zero: int, pieces: int = _FINEST[32]) -> list[ExcerptSegment]:

@@ -105,7 +105,7 @@ def _pipeline(mesh: Mesh | None) -> list[tuple[str, Line]]:
         ("Schedule", f"{mesh.schedule}, {mesh.microbatches} microbatches per step, {len(mesh.stages)} stages")
     ]
     if mesh.bubble is not None:
-        ideal = "the ideal of this schedule is not known"
+        ideal = "the ideal bubble of this schedule is not known"
         if mesh.bubble.ideal is not None:
             ideal = f"{100 * mesh.bubble.ideal:.1f} % with equal stages and microbatches"
         said.append(("Bubble", f"{100 * mesh.bubble.measured:.1f} % of the pipeline's time; {ideal}"))
@@ -118,9 +118,9 @@ def _slowdown(slow: SlowdownRecord | None) -> list[tuple[str, Line]]:
     times = f"{number(slow.step_ms)} ms per step, {number(slow.ideal_ms)} ms with all workers equal"
     said: list[tuple[str, Line]] = [("Slowdown S", f"{slow.value:.3f}: {times}")]
     if slow.worker_share is not None:
-        said.append(("M_W", f"{slow.worker_share:.2f} of the difference is the slowest workers'"))
+        said.append(("M_W", f"the slowest workers explain {slow.worker_share:.2f} of the difference"))
     if slow.stage_share is not None:
-        said.append(("M_S", f"{slow.stage_share:.2f} of the difference is the last stage's"))
+        said.append(("M_S", f"the last stage explains {slow.stage_share:.2f} of the difference"))
     return said
 
 

@@ -72,7 +72,7 @@ def threshold_blocks(key: str) -> list[Block]:
         typed = key.removeprefix("thresholds.").lower().replace("-", "_").replace(" ", "_")
         likely = difflib.get_close_matches(typed, [*kinds, *CATALOGUE, *keys], n=1)
         raise ConfigError(
-            f"{key} is no finding, mistake or threshold",
+            f"{key} is not a finding, mistake or threshold",
             f"{f'did you mean {likely[0]}? ' if likely else ''}findings: {', '.join(kinds)}; "
             f"thresholds: {', '.join(keys)}; `aorta explain` alone lists the mistakes, too",
         )
@@ -124,12 +124,14 @@ def findings_page() -> str:
     numbers = tuple((f"{item.module}.{item.name}", item.value, item.sentence) for item in fixed_numbers())
     blocks: list[Block] = [
         Heading("Findings", 1),
-        Paragraph(("This page is made of the code, as is ", Code("aorta explain KIND"), " on a terminal. ")),
+        Paragraph(
+            ("This page is generated from the code, as is ", Code("aorta explain KIND"), " on a terminal. ")
+        ),
         *(block for plugin in PLUGINS for block in finding_blocks(plugin, level=2)),
         Heading("Thresholds"),
         Paragraph(
             (
-                "Each key stands in the configuration's block ",
+                "Set each key in the configuration's block ",
                 Code("thresholds"),
                 ". For one analysis alone: ",
                 Code("aorta analyze PATH --override thresholds.KEY=VALUE"),

@@ -260,7 +260,7 @@ def _thresholds(analysis: Analysis) -> list[Block]:
     ]
     said: list[Block] = [Paragraph("Thresholds used in this analysis:"), bullets(lines)]
     if analysis.thresholds_changed:
-        said.insert(0, Paragraph(f"Changed for this analysis alone: {content.changed_thresholds(analysis)}."))
+        said.insert(0, Paragraph(f"Changed only for this analysis: {content.changed_thresholds(analysis)}."))
     return said
 
 

@@ -105,9 +105,9 @@ def _reading(analysis: SweepAnalysis) -> Iterator[Line]:
         )
     if max(repeats, default=0) < 2:
         yield (
-            "Each value is of a single run, so there are no confidence bands: ",
+            "Each value comes from a single run, so there are no confidence bands. Add ",
             Code("--repeats 3"),
-            " gives them.",
+            " to get them.",
         )
     yield (
         "Efficiency is samples/s per rank over samples/s per rank of the reference, the smallest number of "

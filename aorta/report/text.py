@@ -141,7 +141,7 @@ def ranks(named: list[int]) -> str:
 
 
 def evidence(facts: dict[str, Any], *, two: bool = False) -> list[str]:
-    """One `name: value` per fact, names in words, long lists cut with their length.
+    """Returns one `name: value` per fact: names in words, long lists cut with their length.
 
     Args:
         facts: of a finding.

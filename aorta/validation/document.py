@@ -103,7 +103,7 @@ def confusion_table(score: Score) -> Table:
 
 
 def told(trial: Trial) -> str:
-    """One line on a run as it ends."""
+    """Returns one line about a run as it ends."""
     if trial.said is None:
         return f"  {trial.problem or 'no analysis'}"
     step = f"{trial.said.step_ms:.1f} ms" if trial.said.step_ms is not None else "no step time"

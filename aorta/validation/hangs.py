@@ -33,7 +33,7 @@ SLOW = ("compiling", "validating", "checkpointing")
 
 @dataclass(frozen=True, slots=True)
 class HangCell:
-    """One run: what its rank does, on how many nodes."""
+    """One run: the fault of its rank and the number of nodes."""
 
     case: str
     nodes: int
@@ -57,7 +57,7 @@ class HangTrial(RunOutcome, frozen=True, kw_only=True):
     kind: str | None
     ranks: list[int]
     after_s: float | None
-    """From the standstill until it was noticed; None: it was not."""
+    """Seconds from the standstill until it was noticed; None if it was not."""
     problem: str | None = None
 
     @property

@@ -27,7 +27,7 @@ Named = Callable[[Sequence[Path]], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class MistakeRun:
-    """One run, and what was said of it."""
+    """One run, and the mistakes that the analysis named."""
 
     mistake: str
     fixed: bool

@@ -50,12 +50,12 @@ class MeasuredGain:
 
     @property
     def kind_right(self) -> bool:
-        """The verdict is one of the right ones."""
+        """True if the verdict is one of the right ones."""
         return kind_right(self.trial)
 
     @property
     def ranks_right(self) -> bool:
-        """The verdict names the ranks that have the fault, and no others."""
+        """True if the verdict names the ranks that have the fault, and no others."""
         return ranks_right(self.trial)
 
     @property
@@ -78,7 +78,7 @@ class MeasuredGain:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One thing that must be true, and whether it is."""
+    """One target, its measured value, and the answer to it."""
 
     words: str
     value: str
@@ -112,7 +112,7 @@ class Score:
 
     @property
     def met(self) -> bool:
-        """No target is missed."""
+        """True if no target is missed."""
         return all(target.met for target in self.targets)
 
     def confusion(self) -> dict[str, dict[str, int]]:
@@ -126,7 +126,7 @@ class Score:
 
 
 def kind_right(trial: Trial) -> bool:
-    """The verdict is one of the right ones."""
+    """True if the verdict is one of the right ones."""
     return trial.said is not None and trial.said.kind in trial.truth.kinds
 
 

@@ -108,7 +108,7 @@ class Ranking:
         check_size(self._config, ranks)
 
     def validation(self) -> Validation | None:
-        """No validation: samples are drawn at random, so another share of them would tell nothing new."""
+        """Returns None: samples are drawn at random, so validating on others would tell nothing new."""
         return None
 
     def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:

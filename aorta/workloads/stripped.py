@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 STEPS = 48
-"""Two of them are learned from."""
+"""Steps of the trainer. The hooks learn from two of these steps."""
 BATCH, WIDTH = 4, 16
 STAND_IN = "stand_in_ms"
 """The compute of a step, slept on every rank."""

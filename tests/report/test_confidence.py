@@ -35,7 +35,7 @@ def test_without_a_doubt_it_is_high() -> None:
     ("changes", "grade", "doubt"),
     [
         ({"steady_steps": 29}, "medium", "only 29 steady steps, 30 wanted"),
-        ({"problems": [Problem(file="a", reason="b")]}, "medium", "1 problem with its data"),
+        ({"problems": [Problem(file="a", reason="b")]}, "medium", "1 problem with the data"),
         ({"ranks_expected": 4}, "low", "2 ranks left no records"),
         ({"state": "failed"}, "low", "the job did not complete (failed)"),
     ],

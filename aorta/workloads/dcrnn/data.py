@@ -1,4 +1,4 @@
-"""From traffic to samples: splits in time, windows, the training set's mean and deviation."""
+"""Turns traffic into samples: splits in time, windows, the training set's mean and deviation."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Recurrent(nn.Module):
     def forward(
         self, diffusion: Diffusion, signal: torch.Tensor, states: list[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """One step in time: signal (N, batch, inputs) and a state a layer to the next states."""
+        """Returns the next states from a signal (N, batch, inputs) and one state per layer."""
         following: list[torch.Tensor] = []
         for cell, state in zip(self.cells, states, strict=True):
             below = self.dropout(following[-1]) if following else signal

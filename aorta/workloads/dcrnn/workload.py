@@ -74,7 +74,7 @@ class DcrnnWorkload:
         return DCRNN(diffusion, sizes, data.mean, data.deviation)
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """No blocks: its cells run once per time step."""
+        """Returns no blocks: its cells run once per time step."""
         del model
         return []
 

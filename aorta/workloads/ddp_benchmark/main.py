@@ -66,7 +66,7 @@ def _check_folder(options: BenchmarkOptions) -> None:
 
 
 def run_rank(options: BenchmarkOptions) -> None:
-    """One rank, from joining the others to leaving them."""
+    """Runs one rank, from joining the others to leaving them."""
     rank = Identity.from_environment().rank
     logging.basicConfig(
         level="INFO", format=f"%(asctime)s %(levelname)s rank {rank}: %(message)s", stream=sys.stdout

@@ -54,7 +54,7 @@ class TorchDdp(Implementation):
         )
 
     def after_backward(self) -> None:
-        """Its reducer has done it."""
+        """Does nothing: DDP's reducer has averaged the gradients."""
 
     def finish(self) -> None:
         """Backward ended with the wait."""

@@ -1,4 +1,4 @@
-"""From step samples of all ranks to the numbers of an implementation. Pure."""
+"""Turns step samples of all ranks into the numbers of an implementation. Pure."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class StepTimer:
 
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
-        """One step; `loss` must be called inside."""
+        """Times one step; `loss` must be called inside."""
         host_ns = time.monotonic_ns()
         self.tape = Tape(self.clock.mark(), host_ns)
         try:

@@ -111,7 +111,7 @@ class Loop:
         return 0
 
     def _validate(self) -> dict[str, float] | None:
-        """Between steps: in no record."""
+        """Validates between steps, so in no record."""
         if self._validator is None:
             return None
         self._after = "validation"

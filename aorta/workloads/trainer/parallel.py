@@ -1,4 +1,4 @@
-"""From a model to one that trains on all ranks, by the configured strategy."""
+"""Makes a model train on all ranks, by the configured strategy."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def physical_device(local_rank: int, environment: Mapping[str, str]) -> str | No
 
 
 def smi_command(tool: str, device: str | None) -> list[str]:
-    """One sample of one GPU; of all of them where `device` is None."""
+    """Returns one sample of one GPU, or of all GPUs where `device` is None."""
     return [tool, *TOOLS[tool], *([SELECT[tool], device] if device is not None else [])]
 
 

@@ -36,7 +36,7 @@ class Whole:
         self.parameters = [item for item in module.parameters() if item.requires_grad]
 
     def collect(self) -> None:
-        """They are there already."""
+        """Does nothing: the gradients are there already."""
 
     def clear(self) -> None:
         """Drop all gradients."""
