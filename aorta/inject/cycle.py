@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 
 class Optimizers:
@@ -14,7 +13,9 @@ class Optimizers:
     """
 
     def __init__(self) -> None:
-        self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._numbers: dict[int, tuple[Callable[[], Any], int]] = {}
+        """The optimizer that was last seen at an address, and its number. A program's class may say that two
+        optimizers are equal, or have no hash."""
         self._asked: Callable[[], Any] = _nothing
         self._made = 0
         self.newest = -1
@@ -28,11 +29,12 @@ class Optimizers:
         """Return whether nobody has asked about this optimizer before."""
         if self._asked() is optimizer:  # in most programs there is one
             return False
-        self._asked, number = weakref.ref(optimizer), self._numbers.get(optimizer)
-        if number is not None:
+        self._asked, number = self._numbers.get(id(optimizer), (_nothing, 0))
+        if self._asked() is optimizer:
             self.newest = number
             return False
-        self.newest = self._numbers[optimizer] = self._made
+        self._asked, self.newest = weakref.ref(optimizer), self._made
+        self._numbers[id(optimizer)] = self._asked, self._made
         self._made += 1
         return True
 

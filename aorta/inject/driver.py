@@ -63,6 +63,8 @@ class Driver:
         self._outcomes = Outcomes()
         self.epochs = self._outcomes.epochs
         self._quiet = QuietSteps(self._outcomes)
+        self._made: StepRecorder | None = None
+        """The recorder, also after the recording has ended: a child that is forked later must not free it."""
         self._cycle, self._optimizers = Cycle(), Optimizers()
         self._parts: StepMarks | None = None
         self._worked = self._ever_worked = False
@@ -97,10 +99,10 @@ class Driver:
 
         A child of a process that has not recorded yet may be a rank itself.
         """
-        if self.recorder is not None:
-            _never_freed(self.recorder, self._parts, self._quiet.ends)
+        if self._made is not None:
+            _never_freed(self._made, self._parts, self._quiet.ends)
             self.thread = NOBODY
-            self._parts = self.recorder = None
+            self._parts = self.recorder = self._made = None
             self.detailed = False
             self._quiet.ends = []
             self.rank.forget()
@@ -188,11 +190,16 @@ class Driver:
                     return
                 self._open(recorder, recorder.opened(epoch=None, step=recorder.next_step))
         else:
-            self.rank.steady += self._quiet.hand_over(parts)
-            self._outcomes.complete(parts, optimizer)
             self._parts = None
+            try:
+                self.rank.steady += self._quiet.hand_over(parts)
+                self._outcomes.complete(parts, optimizer)
+                following = recorder.followed(parts.step)
+            except BaseException:  # no step begins where one ended that was handed over
+                recorder.skipped()
+                raise
             self.rank.steady += parts.step.phase == "steady"
-            self._open(recorder, recorder.followed(parts.step))
+            self._open(recorder, following)
         if self._most is not None and self._cycles >= self._most - 1:
             if os.environ.get("RANK", "0") == "0":
                 say(f"{self._most} optimizer steps are done, as requested: the program ends here")
@@ -207,7 +214,7 @@ class Driver:
         device = parameter.device
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
-        self.recorder = StepRecorder(self.rank.run().root, device, injected=True)
+        self.recorder = self._made = StepRecorder(self.rank.run().root, device, injected=True)
         if device.type == "cuda":
             self.recorder.also_watch(CopyHooks(self).watch)
         self.roots.find()
@@ -375,6 +382,8 @@ class Driver:
         parts, recorder = self._parts, self.recorder
         self._parts = self.recorder = None
         self.thread, self.detailed = NOBODY, False
+        if recorder is not None:
+            recorder.hurries()
         if parts is not None:
             with contextlib.suppress(RuntimeError):  # a GPU that failed answers nothing any more
                 self.rank.steady += self._quiet.hand_over(parts)

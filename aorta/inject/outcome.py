@@ -28,14 +28,17 @@ class Outcomes:
     def keeps(self, parts: StepMarks) -> bool:
         """Return whether the loss and the gradient norm of a step that begins are kept."""
         step = parts.step
-        due = self.due(step.host_start_ns)
-        if due or step.tape is not None:
-            self._kept_ns = step.host_start_ns
-        return due or step.tape is not None
+        if step.tape is None:
+            return self.keeps_at(step.host_start_ns)
+        self._kept_ns = step.host_start_ns
+        return True
 
-    def due(self, now_ns: int) -> bool:
-        """Return whether the loss of a step that begins now is kept however the step is timed."""
-        return now_ns - self._kept_ns >= SCALARS_NS
+    def keeps_at(self, now_ns: int) -> bool:
+        """Return whether the loss of a step that is timed as a whole and begins now is kept."""
+        if now_ns - self._kept_ns < SCALARS_NS:
+            return False
+        self._kept_ns = now_ns
+        return True
 
     @property
     def usual(self) -> bool:

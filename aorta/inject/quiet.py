@@ -60,9 +60,9 @@ class QuietSteps:
         if recorder is None or step.global_step + len(ends) >= self._last or now > self._until_ns:
             return False
         epoch, number = self._outcomes.epochs.step()
-        ends.append(Followed(recorder.mark(), now, epoch, number, parts.samples, rate, step.data_wait_ns))
+        ends.append(Followed(recorder.border(), now, epoch, number, parts.samples, rate, step.data_wait_ns))
         step.data_wait_ns = 0
-        parts.again(keeps=self._outcomes.due(now))
+        parts.again(keeps=self._outcomes.keeps_at(now))
         return True
 
     def hand_over(self, parts: StepMarks) -> int:

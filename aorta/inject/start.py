@@ -63,8 +63,10 @@ def _watch_exit(noted: Callable[[int], Any]) -> None:
 
     @functools.wraps(usual)
     def _exit(status: int) -> NoReturn:
-        noted(status)
-        usual(status)
+        try:
+            noted(status)
+        finally:  # a second Ctrl-C must not keep the process
+            usual(status)
 
     os._exit = _exit
 

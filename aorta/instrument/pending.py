@@ -53,6 +53,8 @@ class PendingSteps:
         self._together = together
         self._open: list[Step] = []
         self._since_ns = 0
+        self.waits = True
+        """Many steps that the GPU has not passed make the training wait."""
         self._batches: deque[_Batch] = deque()
 
     def add(self, closed: Step) -> bool:
@@ -65,7 +67,7 @@ class PendingSteps:
         self._since_ns = closed.host_end_ns
         self._fetch()
         self._hand_over()
-        if sum(len(batch.steps) for batch in self._batches) > MAX_PENDING:
+        if self.waits and sum(len(batch.steps) for batch in self._batches) > MAX_PENDING:
             self._clock.wait(self._batches[0].mark)
             self._hand_over()
         return True

@@ -219,6 +219,10 @@ class StepRecorder(StepBorders):
         """Return this moment on the clock of the model's device."""
         return self._now.mark()
 
+    def border(self) -> Mark:
+        """Return this moment on the stream that is current now: the program may have changed it."""
+        return self._clock.mark()
+
     def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, tag: str) -> None:
         """Sum `tensor` over `group` in place, as one of the step's collectives."""
         self._collectives.all_reduce(tensor, group, tag)
@@ -305,6 +309,10 @@ class StepRecorder(StepBorders):
         self._steps.close()
         self.drain()
         self._channel.close()
+
+    def hurries(self) -> None:
+        """Wait for the GPU no more when steps close: the program ends, and the GPU may hang."""
+        self._pending.waits = False
 
     def __enter__(self) -> StepRecorder:
         return self

@@ -47,3 +47,17 @@ def test_a_new_optimizer_has_a_number_of_its_own_wherever_it_lies() -> None:
             found.append((optimizers.is_new(one), optimizers.newest))
     assert found == [(True, 0), (True, 1), (True, 2), (False, 1), (True, 3), (False, 1)]
     assert not optimizers.is_new(kept)
+
+
+def test_optimizers_are_told_apart_whatever_their_class_says_of_equality() -> None:
+    class Alike:
+        """Without a hash, as each class that says what is equal."""
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    optimizers, one, other = Optimizers(), Alike(), Alike()
+    found = [(optimizers.is_new(asked), optimizers.newest) for asked in (one, other, one, one)]
+    assert found == [(True, 0), (True, 1), (False, 0), (False, 0)]

@@ -26,7 +26,7 @@ def kept(recorder: StepRecorder, starts: list[int], *, detailed: bool) -> list[b
     return found
 
 
-def test_a_step_that_is_timed_as_a_whole_keeps_its_loss_every_tenth_of_a_second(
+def test_a_step_that_is_timed_as_a_whole_keeps_its_loss_every_quarter_of_a_second(
     recorder: StepRecorder,
 ) -> None:
     start, half = 10 * SCALARS_NS, SCALARS_NS // 2

@@ -129,3 +129,14 @@ def test_a_run_that_fails_hands_over_what_has_passed(clock: Clock, monkeypatch: 
     steps.add(closed(5))  # the GPU never gets there
     steps.last_words()
     assert channel.calls == [[0]]
+
+
+def test_a_program_that_ends_waits_for_no_gpu(clock: Clock) -> None:
+    steps, channel = queue(clock)
+    steps.waits = False
+    for number in range(2 * MAX_PENDING):
+        steps.add(closed(number))
+    assert (clock.now, channel.calls) == (-1, [])  # the GPU has passed nothing
+    steps.waits = True
+    steps.add(closed(2 * MAX_PENDING, host_end_ns=BATCH_NS * 3))
+    assert clock.now >= 0
