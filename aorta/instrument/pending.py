@@ -7,9 +7,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from aorta.instrument.channel import RecordChannel
 from aorta.instrument.opened import Step
-from aorta.instrument.scalars import Landing
+from aorta.instrument.scalars import Landing, Scalars
 from aorta.instrument.streams import Clock, HostClocks, Mark
 from aorta.units import NS_PER_MS
 
@@ -98,7 +100,10 @@ class PendingSteps:
         """Have the losses of the newest steps sent here, behind all that these have queued."""
         if not self._open:
             return
-        landing = Landing([closed.results() for closed in self._open])
+        try:
+            landing = Landing([closed.results() for closed in self._open])
+        except torch.OutOfMemoryError:  # the program has used all memory: the times of steps need none
+            landing = Landing([Scalars([None, None]) for _ in self._open])
         mark = self._clock.mark() if landing.queued else self._open[-1].end
         self._batches.append(_Batch(self._open, landing, mark, HostClocks.now()))
         self._open = []

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
+import torch
 
 from aorta.instrument import pending
 from aorta.instrument.opened import Step
 from aorta.instrument.pending import BATCH_DETAILED, BATCH_NS, BATCH_STEPS, MAX_PENDING, PendingSteps
+from aorta.instrument.scalars import Landing, Scalars
 from aorta.instrument.streams import HostClock, Mark
 from aorta.instrument.tape import Tape
 from aorta.instrument.wire import StepMeasurement
@@ -140,3 +142,21 @@ def test_a_program_that_ends_waits_for_no_gpu(clock: Clock) -> None:
     steps.waits = True
     steps.add(closed(2 * MAX_PENDING, host_end_ns=BATCH_NS * 3))
     assert clock.now >= 0
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_steps_whose_losses_find_no_memory_are_handed_over_without_them(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    def landing(steps: Sequence[Scalars]) -> Landing:
+        if full and any(step.values != [None, None] for step in steps):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return Landing(steps)
+
+    sent: list[StepMeasurement] = []
+    steps, channel = queue(clock)
+    monkeypatch.setattr(pending, "Landing", landing)
+    monkeypatch.setattr(channel, "send", sent.extend)
+    steps.add(closed(3))
+    steps.drain()
+    assert (sent[-1].global_step, sent[-1].loss) == (3, None if full else 3.0)
