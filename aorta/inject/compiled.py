@@ -79,7 +79,7 @@ class CompiledUpdates:
         optimizer, self.updated.optimizer = self.updated.optimizer, None
         return optimizer
 
-    def _begins(self, *_: Any) -> Any:
+    def _begins(self, /, *_: Any, **__: Any) -> Any:
         parts = self._driver.here()
         if parts is None:
             return () if self._driver.recorder is None else None

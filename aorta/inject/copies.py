@@ -46,10 +46,12 @@ class CopyHooks:
 
     def _around(self, original: Any) -> Any:
         compiling, driver = torch.compiler.is_compiling, self._driver
-        watched = driver.hooks.around("copy", original, lambda *_: driver.copy_begins(), driver.copy_ended)
+        watched = driver.hooks.around(
+            "copy", original, lambda *_, **__: driver.copy_begins(), driver.copy_ended
+        )
 
         @functools.wraps(original)
-        def wrapper(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
             if compiling() or not driver.detailed or tensor.is_cuda:
                 return original(tensor, *args, **kwargs)
             return watched(tensor, *args, **kwargs)

@@ -164,7 +164,7 @@ class Driver:
         self._worked = False
         return True
 
-    def scaler_begins(self, _scaler: Any, optimizer: Any, *_: Any) -> tuple[Any, int]:
+    def scaler_begins(self, _scaler: Any, optimizer: Any, *_: Any, **__: Any) -> tuple[Any, int]:
         """Return what `scaler_ended` needs to see whether a scaler skipped the update."""
         self.hooks.seen.add("scaler")
         return optimizer, self.updates
@@ -252,7 +252,7 @@ class Driver:
         if parts is not None and parts.part == "forward":
             parts.ended()
 
-    def backward_begins(self, tensors: Any = None, *_: Any) -> bool | None:
+    def backward_begins(self, tensors: Any = None, *_: Any, **__: Any) -> bool | None:
         """Note the start of a backward pass. Returns None where its end is not wanted."""
         if self.thread is None:
             self.thread = get_ident()
@@ -272,7 +272,7 @@ class Driver:
             self.hooks.seen.add("backward")
         return True
 
-    def gradients_begin(self, outputs: Any, *_: Any) -> bool | None:
+    def gradients_begin(self, outputs: Any, *_: Any, **__: Any) -> bool | None:
         """Note the start of `torch.autograd.grad`. Returns None where its end is not wanted.
 
         Outside of every other part it is a backward pass. Inside another part it belongs to that part.

@@ -70,7 +70,7 @@ class Hooks:
                 return original(*args, **kwargs)
             token = None
             try:
-                token = begins(*args)
+                token = begins(*args, **kwargs)
             except Exception as error:
                 switch_off(name, error)
             if token is None:

@@ -79,7 +79,11 @@ class RootModules:
     def _around(self, call: Any, root: nn.Module) -> Any:
         """The compiled call of one module, with its ends noted."""
         compiling = torch.compiler.is_compiling
-        watched = self._watched(lambda _, *args, **kwargs: call(*args, **kwargs))
+
+        def bound(_: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return call(*args, **kwargs)
+
+        watched = self._watched(bound)
 
         @functools.wraps(call)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -114,7 +118,7 @@ class RootModules:
         known, made_later, kind = self._known, self._made_later, cast("Any", owner)
         compiling = torch.compiler.is_compiling
 
-        def usual(module: Any, *args: Any, **kwargs: Any) -> Any:
+        def usual(module: Any, /, *args: Any, **kwargs: Any) -> Any:
             # Looked up in each call: a tracer of torch replaces the call of all modules for a while.
             above: Any = super(kind, module)
             return above.__call__(*args, **kwargs)
@@ -122,7 +126,8 @@ class RootModules:
         call = usual if own is None else own
         watched = self._watched(call)
 
-        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        # The program's own arguments may have any name.
+        def __call__(module: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             if compiling() or (id(module) not in known and not made_later(module)):
                 return call(module, *args, **kwargs)
             return watched(module, args, kwargs)

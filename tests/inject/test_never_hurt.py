@@ -359,3 +359,31 @@ finally:
 def test_a_second_interrupt_keeps_no_process_that_leaves(error: str) -> None:
     done = subprocess.run([PYTHON, "-c", LEAVES.format(error=error)], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (4, b"")
+
+
+NAMED = """
+import torch
+
+class Net(torch.nn.Linear):
+    def forward(self, module, *, _):
+        return super().forward(module) * _
+
+class Other(Net):
+    pass
+
+for net in (Net(2, 1), Other(2, 1)):
+    torch.nn.init.ones_(net.weight)
+    if isinstance(net, Other):
+        net._compiled_call_impl = net._call_impl  # as `compile` does
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for update in range(4):
+        net(module=torch.ones(3, 2), _=0.5).sum().backward()
+        optimizer.step()
+print(net.weight.tolist())
+"""
+
+
+def test_arguments_of_a_model_may_have_any_name(tmp_path: Path) -> None:
+    plain, hooked = (run_program(NAMED, tmp_path, hooks=hooks) for hooks in (False, True))
+    assert (hooked.codes, hooked.out) == (plain.codes, plain.out) == ([0], plain.out), hooked.err
+    assert "forward" in hooked.status().seen

@@ -343,3 +343,30 @@ def test_gradients_from_autograd_grad_are_a_backward_pass(tmp_path: Path) -> Non
     assert tags == [{"backward", "optimizer"}] * 4
     assert [record.loss for record in records] == [-12.0, -21.0, -30.0, -39.0]  # 6 - 9 per step
     assert ended.status().seen == ["backward", "optimizer"]
+
+
+NAMED = """
+import torch
+
+model = torch.nn.Linear(2, 1, bias=False)
+torch.nn.init.ones_(model.weight)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+learn = torch.compile(lambda *, self, _: self * _, backend="eager", disable=True)
+for _ in range(6):
+    x = torch.ones(3, 2, requires_grad=True)
+    output = model(input=x).sum()
+    (slope,) = torch.autograd.grad(outputs=output, inputs=x, create_graph=True)
+    loss = learn(self=output, _=1.0) + slope.sum() * 0.0
+    torch.autograd.backward(tensors=scaler.scale(outputs=loss))
+    scaler.step(optimizer=optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+"""
+
+
+def test_calls_by_keyword_are_seen_too(tmp_path: Path) -> None:
+    ended = run_program(NAMED, tmp_path)
+    assert (ended.codes, ended.status().hooks_off) == ([0], {}), ended.err
+    assert [record.loss for record in ended.records()] == [-12.0, -21.0, -30.0, -39.0]  # 6 - 9 per step
+    assert ended.status().seen == ["backward", "forward", "optimizer", "scaler"]
