@@ -31,7 +31,7 @@ _OF_THE_MACHINE = (
 def fault(error: Exception, about: str = "") -> AortaError:
     """Return the message for an exception that nobody foresaw, with its traceback in a file.
 
-    Where the system refused a file, the message says so, and there is no traceback.
+    Where the system refused a file or killed a process, the message says so, and there is no traceback.
 
     Args:
         error: the exception.
@@ -40,6 +40,11 @@ def fault(error: Exception, about: str = "") -> AortaError:
     what = f"{about}: " if about else ""
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE and error.filename is not None:
         return ArtefactError(f"{what}{error.filename}: {error.strerror}", _what_to_do(error))
+    if isinstance(error, ChildProcessError) and error.errno is None:
+        return ArtefactError(
+            f"{what}{error}",
+            "the system kills processes when memory runs out: take a larger machine, or fewer traces",
+        )
     path = _written(error)
     shown = f"report {path}" if path is not None else "report the lines above"
     if path is None:

@@ -113,5 +113,9 @@ def _send(sink: int, make: Callable[[], object]) -> None:
         made = make()
     except Exception as error:  # raised again where the results are asked for
         made = error
+    try:
+        text = pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # nothing sent would mean that this copy was killed
+        text = pickle.dumps(RuntimeError(f"a result cannot be sent: {error}"))
     with os.fdopen(sink, "wb") as stream:
-        stream.write(pickle.dumps(made, pickle.HIGHEST_PROTOCOL))
+        stream.write(text)

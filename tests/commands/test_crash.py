@@ -100,6 +100,16 @@ def test_what_the_system_refuses_is_no_fault(
     assert "bug in aorta" in fault(OSError(number, os.strerror(number))).hint
 
 
+def test_a_process_that_the_system_killed_is_no_fault(state: Path) -> None:
+    told = fault(ChildProcessError("a process was killed"), "run_1 could not be analysed")
+    assert told.message == "run_1 could not be analysed: a process was killed"
+    assert "memory" in told.hint
+    assert told.exit_code == ArtefactError.exit_code
+    assert not state.exists()
+    # The system's own answer that there is no such child is a bug.
+    assert "bug in aorta" in fault(ChildProcessError(errno.ECHILD, os.strerror(errno.ECHILD))).hint
+
+
 def test_what_was_foreseen_is_no_fault(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     foreseen = ArtefactError("x.json: broken", "look")
     assert why(foreseen, "2node could not be analysed") == "2node could not be analysed: x.json: broken"

@@ -98,6 +98,20 @@ def test_this_process_works_meanwhile() -> None:
     assert done == [os.getpid()]
 
 
+def test_a_result_that_cannot_be_sent_is_no_killed_copy() -> None:
+    parent = os.getpid()
+    taken, took = os.pipe()
+
+    def local(number: int) -> object:
+        if os.getpid() == parent:
+            return number
+        os.write(took, b"x")
+        return lambda: number
+
+    with pytest.raises(RuntimeError, match="cannot be sent"):
+        by_copies(local, range(3), workers=2, meanwhile=lambda: os.read(taken, 1))
+
+
 def test_a_copy_that_is_killed_while_it_sends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def cut(sink: int, make: Callable[[], object]) -> None:
         make()
