@@ -11,15 +11,15 @@ suite=trixie # its version, 2023.4, starts reliably several times at once; runs 
 say() { echo "install_nsys: $*" >&2; }
 
 if "$program" --version >/dev/null 2>&1; then
-    say "$program is there: $("$program" --version)"
+    say "$program is installed: $("$program" --version)"
     exit 0
 fi
 if [ -d "$folder" ] && [ -n "$(ls -A "$folder")" ]; then
-    say "$folder is there and holds no nsys: give a new folder"
+    say "$folder exists, but holds no nsys: give a new folder"
     exit 2
 fi
 if [ "$(uname -m)" != x86_64 ] || ! command -v apt-get >/dev/null || ! command -v dpkg >/dev/null; then
-    say "needs apt-get and dpkg on x86-64"
+    say "this script needs apt-get and dpkg on x86-64"
     exit 2
 fi
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
@@ -68,6 +68,6 @@ rm -rf "$unpacked/usr/share/doc"
 mv -T "$unpacked" "$folder" # replaces an empty folder only
 
 if ! "$program" --version >&2; then
-    say "$program does not start"
+    say "$program does not start: remove $folder, then run this script again"
     exit 1
 fi

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by launch_cuda.sh and launch_rocm.sh: start train.py once for every visible GPU of this machine.
-#   NPROC=2 starts fewer than there are; PYTHON=... chooses the interpreter. Without a GPU it asks, or takes --cpu.
+#   NPROC=2 starts two processes; PYTHON=... chooses the interpreter. Without a GPU the script asks, or takes --cpu.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
@@ -12,7 +12,7 @@ there=
 
 say() { echo "$(basename "$0"): $*" >&2; }
 
-# Sets `processes`. torch itself counts, so CUDA_VISIBLE_DEVICES and the like mean what they mean to it.
+# Sets `processes`. torch itself counts, so CUDA_VISIBLE_DEVICES and similar variables count as in torch.
 count_processes() {
     local visible
     if ! visible=$("$python" -c 'import torch; print(torch.cuda.device_count())' 2>/dev/null); then
@@ -21,11 +21,11 @@ count_processes() {
     fi
     processes=${NPROC:-$visible}
     if ! [[ $processes =~ ^[0-9]+$ ]]; then
-        say "NPROC is '$processes', not a number"
+        say "NPROC is '$processes', not a number: set NPROC=2, for example"
         exit 2
     fi
     if [ "$visible" -gt 0 ] && [ "$processes" -gt "$visible" ]; then
-        say "NPROC is $processes, but $visible GPU(s) are visible: a process would have none"
+        say "NPROC is $processes, but $visible GPU(s) are visible: set NPROC=$visible or less"
         exit 2
     fi
     if [ "$visible" -eq 0 ]; then
@@ -49,13 +49,13 @@ agree_to_cpu() {
     say "no GPU is visible: $processes process(es) on the CPU"
     case $(basename "$config") in small.yaml | dcrnn.yaml) return 0 ;; esac
     [ "${cpu:-0}" = 0 ] || return 0
-    say "$config may be of GPU size: a step of config/default.yaml takes seconds on a CPU"
+    say "$config may be too large for a CPU: one step of config/default.yaml takes seconds there"
     if [ -t 0 ]; then
         local answer
-        read -r -p "train it on the CPU? [y/N] " answer
+        read -r -p "train on the CPU? [y/N] " answer
         case $answer in y | Y | yes) return 0 ;; esac
     fi
-    say "add --cpu to train it all the same, or name ${there:+$there/}config/small.yaml"
+    say "add --cpu to train on the CPU anyway, or give ${there:+$there/}config/small.yaml"
     exit 2
 }
 

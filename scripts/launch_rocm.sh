@@ -8,6 +8,6 @@ set -euo pipefail
 # shellcheck source=scripts/launch_common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/launch_common.sh"
 if ! "$python" -c 'import sys, torch; sys.exit(torch.version.hip is None)' 2>/dev/null; then
-    say "this torch is not built for ROCm; going on with what it has"
+    say "this torch is not built for ROCm; training goes on with the devices that it has"
 fi
 launch "$@"

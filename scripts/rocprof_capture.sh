@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Train with every process under rocprofv3; traces go to rocprof_traces/run_<timestamp>/, one name a rank.
+# Train with every process under rocprofv3; traces go to rocprof_traces/run_<timestamp>/, one name per rank.
 #   usage: scripts/rocprof_capture.sh [config.yaml] [train.py arguments...]
-#   ROCPROF_OUTPUT_DIR=DIR   another folder
-#   ROCPROF_ARGS="..."       instead of the default trace options
+#   ROCPROF_OUTPUT_DIR=DIR   writes traces to another folder
+#   ROCPROF_ARGS="..."       replaces the default trace options
 set -euo pipefail
 # shellcheck source=scripts/launch_common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/launch_common.sh"

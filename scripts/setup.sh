@@ -18,7 +18,7 @@ written=.
 [ ! -e "$venv" ] || written=$venv
 if [ ! -w "$written" ]; then
     echo "setup: $(id -un) may not write to $PWD/$venv, which belongs to $(stat -c %U "$written")" >&2
-    echo "setup: ask for a newer one there (make setup), or clone aorta to a folder of your own" >&2
+    echo "setup: ask the owner to run make setup there, or clone aorta to your own folder" >&2
     exit 2
 fi
 if ! command -v "$python" >/dev/null; then
@@ -26,7 +26,7 @@ if ! command -v "$python" >/dev/null; then
     exit 2
 fi
 if [ "$("$python" -c 'print("Python")' 2>/dev/null)" != Python ]; then
-    echo "setup: $python is no Python; set PYTHON to a Python 3.10 to 3.13" >&2
+    echo "setup: $python is not a Python; set PYTHON to a Python 3.10 to 3.13" >&2
     exit 2
 fi
 if ! "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))'; then
@@ -55,8 +55,8 @@ if [ ! -x "$venv/bin/python" ]; then
     echo "setup: making $venv with $("$python" --version)"
     "$python" -m venv "${flags[@]}" "$venv"
 fi
-echo "setup: installing aorta and what it needs; the first time takes some minutes, most of it for torch"
-trap 'echo "setup: pip failed, see above; without internet, or behind a proxy: docs/troubleshooting.md" >&2' ERR
+echo "setup: installing aorta and its packages; the first time takes some minutes, mostly for torch"
+trap 'echo "setup: pip failed, see above; without internet or behind a proxy, read docs/troubleshooting.md" >&2' ERR
 install=("$venv/bin/python" -m pip install --disable-pip-version-check -c constraints.txt -e ".[$extras]")
 if [ -t 1 ]; then
     # One line that changes: which package is at hand.

@@ -1,7 +1,7 @@
 #!/bin/bash
 # EpilogSlurmctld of a site: one line about each job that aorta ran, in its AdminComment. In slurm.conf:
 #   EpilogSlurmctld=/opt/aorta/scripts/slurm_epilog.sh
-# The line is made as the job's own user. Nothing of it but plain characters reaches Slurm. Other jobs are left alone.
+# The job's own user makes the line. Only its plain characters reach Slurm. Other jobs are left alone.
 # slurmctld hands on neither PATH nor SLURM_CONF; docs/centres.md says what that asks of a site.
 set -u
 export PATH="$PATH:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" # slurmctld sets none: bash has one, its children do not

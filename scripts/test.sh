@@ -21,7 +21,7 @@ if ! command -v nsys >/dev/null; then
     if [ -x "$nsys" ] || { [ "$(id -u)" = 0 ] && scripts/install_nsys.sh; }; then
         export AORTA_NSYS=$nsys
     else
-        echo "test: Nsight Systems is not here and could not be unpacked: tests that need it will be skipped" >&2
+        echo "test: Nsight Systems is not installed and could not be unpacked: tests that need nsys will be skipped" >&2
     fi
 fi
 unset PYTHONDONTWRITEBYTECODE # hundreds of processes start, and each would compile all of aorta again

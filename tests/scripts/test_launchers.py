@@ -99,8 +99,8 @@ def test_a_configuration_is_named_as_it_can_be_typed_here(tmp_path: Path) -> Non
         ).stderr
         for folder in (SCRIPTS.parent, tmp_path)
     }
-    assert "or name config/small.yaml\n" in said[SCRIPTS.parent]
-    assert f"or name {SCRIPTS.parent}/config/small.yaml\n" in said[tmp_path]
+    assert "or give config/small.yaml\n" in said[SCRIPTS.parent]
+    assert f"or give {SCRIPTS.parent}/config/small.yaml\n" in said[tmp_path]
 
 
 @pytest.mark.parametrize("config", ["config/small.yaml", "config/dcrnn.yaml"])
@@ -127,7 +127,7 @@ def test_a_person_is_asked(tmp_path: Path, answer: str, code: int) -> None:
     os.close(main)
     os.close(other)
     assert done.returncode == code
-    assert "train it on the CPU?" in done.stderr
+    assert "train on the CPU?" in done.stderr
 
 
 def test_fewer_processes_than_gpus_and_never_more(tmp_path: Path) -> None:

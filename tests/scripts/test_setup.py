@@ -36,7 +36,7 @@ def test_what_is_no_python_is_refused(tmp_path: Path) -> None:
     done = _setup(tmp_path, "/bin/true")
     assert (done.returncode, done.stderr.strip()) == (
         2,
-        "setup: /bin/true is no Python; set PYTHON to a Python 3.10 to 3.13",
+        "setup: /bin/true is not a Python; set PYTHON to a Python 3.10 to 3.13",
     )
     assert not (tmp_path / ".venv").exists()
 
