@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -67,6 +68,8 @@ def test_an_early_end_is_said(
 ) -> None:
     monkeypatch.delenv("AORTA_RUN_DIR", raising=False)
     monkeypatch.setattr(sidecar, "monitor_command", lambda *a: [sys.executable, "-c", "raise SystemExit(7)"])
+    others = {child.pid for child in psutil.Process().children()}
     with monitored(RunDir(tmp_path), world(), MonitorConfig(), gpu=True, cpu=True):
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        (monitor,) = {child.pid for child in psutil.Process().children()} - others
+        os.waitid(os.P_PID, monitor, os.WEXITED | os.WNOWAIT)
     assert "ended early with exit code 7" in caplog.text
