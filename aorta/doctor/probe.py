@@ -24,11 +24,11 @@ class Probe:
 
 
 def run_probes(probes: Sequence[Probe]) -> tuple[Check, ...]:
-    """The checks of all probes in their order.
+    """Returns the checks of all probes in their order.
 
-    Every probe has a thread, started at once. One that is still in it after its limit (a dead network file
-    system, a driver that hangs) is left there and said to have given no answer; the thread does not keep the
-    process alive.
+    Every probe has a thread, started at once. A probe may hang, for example on a dead network file system or
+    in a driver. After its limit, it counts as a probe without an answer, and its thread is left behind. Such
+    a thread does not keep the process alive.
     """
     found: list[Sequence[Check] | None] = [None] * len(probes)
 

@@ -46,9 +46,9 @@ def _nothing() -> None:
 class Cycle:
     """Learns the order in which a program's optimizers update.
 
-    A step ends with the last update before an optimizer comes round again: with one optimizer that is each
-    update, with the two of a GAN each second one, and with one per parameter (an optimizer in the backward
-    pass) the last parameter's.
+    A step ends with the last update before an optimizer comes round again. With one optimizer, each update
+    ends a step. With the two optimizers of a GAN, each second update does. With one optimizer per parameter
+    (in the backward pass), the update of the last parameter does.
     """
 
     def __init__(self) -> None:

@@ -80,9 +80,10 @@ class Tape:
         *,
         queue: str | None = None,
     ) -> None:
-        """Note a piece of a queue that does nothing but to wait for `ready` marks and to run such pieces one
-        after another: it begins when it is ready and the one before is done, and no mark need say when.
-        Without a name of the queue it is the stream's.
+        """Note a piece of a queue that only waits for `ready` marks and runs such pieces one after another.
+
+        A piece begins when it is ready and the piece before is done, so no mark for its start is needed.
+        Without a name, the queue is that of the stream.
         """
         name = queue or stream
         self.entries.append(TapeEntry(stream, tag, ready, end, metadata, self.queues.get(name)))

@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 class RecordWriter:
     """Writes the records of one rank.
 
-    A full disk loses records, not the training: a line that does not fit is taken back, and the next one is
-    tried again, so that recording goes on when there is room. What was lost is logged, and the analysis sees
-    the gap in the steps' numbers.
+    A full disk loses records, not the training: a line that does not fit is taken back. The next line is
+    tried again, so that recording goes on when there is room. A log line tells what was lost, and the
+    analysis sees the gap in the numbers of the steps.
 
     Args:
         stream: the file, without a buffer: a line is one write, complete in the file before the next one.

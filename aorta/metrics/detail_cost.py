@@ -15,10 +15,10 @@ MIN_STEPS = 3
 
 
 def detail_cost(steady: Steady) -> DetailCost | None:
-    """The ratio of median step times, each step by its slowest rank; None where all steps are detailed.
+    """Returns the ratio of median step times, each step by its slowest rank; None where all are detailed.
 
-    Detailed steps come in blocks. Each is compared with the steps timed as a whole right before and right
-    after it, as many on either side as it has, so that a slow drift of the machine falls on both kinds alike.
+    Detailed steps come in blocks. Each block is compared with the steps timed as a whole right before and
+    after it, as many on either side as it has. A slow drift of the machine then falls on both kinds alike.
     """
     detailed, whole = (np.isin(steady.numbers, kind.numbers) for kind in (steady.detailed(), steady.whole()))
     if detailed.all():

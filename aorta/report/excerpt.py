@@ -244,8 +244,10 @@ def segments(did: Did, zero: int, pieces: int = _FINEST[32]) -> list[ExcerptSegm
 
 
 def _drawable(pieces: Sequence[Piece], finest: int) -> list[Piece]:
-    """The pieces, of which each begins where the one before it ends, without those too short to be seen:
-    several in a row become one of what most of it is, and one alone goes to its neighbour.
+    """Returns the pieces without those too short to be seen; each piece begins where the one before ends.
+
+    Several short pieces in a row become one piece of their main kind. A single short piece goes to its
+    neighbour.
     """
     shown: list[Piece] = []
     few: Counter[What] = Counter()

@@ -166,10 +166,10 @@ def _charges(analysis: Analysis) -> _Charges:
 
 
 def heat_map(analysis: Analysis) -> HeatMap | None:
-    """Rank × cause, % of the mean step; None without a breakdown, and for one rank, which its parts show.
+    """Returns rank × cause in % of the mean step; None without a breakdown, or for a single rank.
 
-    More than `MAX_HEAT_ROWS` ranks are binned by node, or by several neighbouring nodes, and a cell is that
-    of the worst rank in it: a mean would hide the one slow rank of many.
+    More than `MAX_HEAT_ROWS` ranks are binned by node, or by several neighbouring nodes. A cell shows the
+    worst rank of its bin, because a mean would hide one slow rank among many.
     """
     rows = sorted(analysis.breakdown.per_rank, key=lambda row: row.rank)
     step = mean_parts(analysis).get("step_ms")

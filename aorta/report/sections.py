@@ -92,8 +92,10 @@ def _reason(finding: Finding, words: str) -> tuple[str, str]:
 
 
 def _action(analysis: Analysis, finding: Finding, run: str | None) -> tuple[str | None, str | None]:
-    """The first action that a command can try, and the command; else the remedy of the mistake that was
-    found, else the first action that says more than where to look, which stands in a line of its own.
+    """Returns the first action that a command can try, and the command.
+
+    Otherwise, returns the remedy of the mistake that was found. Otherwise, returns the first action that says
+    more than where to look, because the place has its own line.
     """
     if run is not None:
         for action in finding.actions:

@@ -83,8 +83,8 @@ def hang_matrix(repeats: int = 3) -> list[HangCell]:
 
 
 Execute = Callable[[HangCell, Path, Sequence[str], Callable[[], bool]], None]
-"""Runs a cell in its folder and waits for its end: options and program of `aorta profile` or `submit`, and a
-question, asked now and then: true once all nodes have noticed the standstill; the run may be ended then."""
+"""Runs a cell in its folder and waits for its end. Takes the options and program of `aorta profile` or
+`submit`, and a function that is true once all nodes have noticed the standstill; the run may then end."""
 
 
 def run_hangs(

@@ -1,7 +1,7 @@
 """The runs that make up a validation. Nothing here executes.
 
-Runs of one size stand together, and between every few faulty ones there is a clean one: whatever the machine
-does meanwhile, a fault and the runs that it is compared with meet it alike.
+Runs of one size stand together, with a clean run between every few faulty runs. So changes of the machine
+affect a faulty run and the clean runs that it is compared with alike.
 """
 
 from __future__ import annotations

@@ -13,8 +13,10 @@ from aorta.workloads.ddp_benchmark.individual import Overlapped, adopt
 
 
 def assign_buckets(sizes: Sequence[tuple[int, Hashable]], bound: int) -> list[list[int]]:
-    """Group neighbours into buckets, by the rule of DistributedDataParallel: a bucket is closed by the
-    parameter with which it reaches the bound, so that none but the last of its kind is smaller.
+    """Group neighbours into buckets, by the rule of DistributedDataParallel.
+
+    The parameter with which a bucket reaches the bound closes the bucket. So only the last bucket of its kind
+    is smaller.
 
     Args:
         sizes: bytes and kind (what may share a bucket) of each parameter, in the order of sending.
@@ -47,12 +49,12 @@ class _Bucket:
 
 
 class Bucketed(Overlapped):
-    """Buckets of bounded size in reverse order of the parameters: the first one is full early in the
-    backward pass, and what is exposed at its end is at most the last one.
+    """Buckets of bounded size in reverse order of the parameters.
 
-    Buckets are made once. Each `.grad` becomes a view into its bucket: a new gradient is copied there when
-    its bucket is full, by one kernel a bucket. The shares of ranks that used each parameter ride at the end
-    of the last bucket, which leaves when all of that is known.
+    The first bucket is full early in the backward pass. At the end of the pass, at most the last bucket is
+    exposed. Buckets are made once. Each `.grad` becomes a view into its bucket: a new gradient is copied
+    there when its bucket is full, by one kernel per bucket. The shares of ranks that used each parameter ride
+    at the end of the last bucket, which leaves when all of that is known.
 
     Args:
         communicator: averages the buckets.
