@@ -134,6 +134,10 @@ class ComputeKind(enum.IntEnum):
     """Products with vectors and of fp64 or complex numbers, for which bf16 is no remedy."""
 
 
+PRODUCTS = (ComputeKind.TENSOR_MATMUL, ComputeKind.PLAIN_MATMUL, ComputeKind.OTHER_MATMUL)
+"""Kinds of matrix products."""
+
+
 class Pace(Record, frozen=True, kw_only=True):
     """Tells how fast the host was while it was traced."""
 

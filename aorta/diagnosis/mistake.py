@@ -117,6 +117,11 @@ class RankProgram:
         """The numbers of the steps."""
         return np.unique(self.table.step)
 
+    def by_step(self, values: NDArray[Any]) -> Floats:
+        """Returns the sum over the rows of each step, in the order of `numbers`."""
+        place = np.searchsorted(self.numbers, self.table.step)
+        return np.bincount(place, values, minlength=len(self.numbers)).astype(np.float64)
+
     def count(self, rows: Mask) -> float:
         """Rows per step."""
         return float(rows.sum()) / self.steps

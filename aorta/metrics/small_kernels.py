@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aorta.artefacts.events import Column
-from aorta.artefacts.hostline import ComputeKind, Item, LineTable, Tag
+from aorta.artefacts.hostline import PRODUCTS, ComputeKind, Item, LineTable, Tag
 from aorta.intervals import EMPTY, Intervals, lengths_in
 
 Mask = NDArray[np.bool_]
@@ -35,7 +35,6 @@ _NO_COMPUTE = (
     ComputeKind.PAGEABLE_COPY,
     ComputeKind.READ_COPY,
 )
-_PRODUCTS = (ComputeKind.TENSOR_MATMUL, ComputeKind.PLAIN_MATMUL, ComputeKind.OTHER_MATMUL)
 NOT_FUSED = int(Tag.OPTIMIZER | Tag.ANOMALY | Tag.READ_BACK)
 """Tags of kernels that no compiler fuses with those of the model."""
 
@@ -89,7 +88,7 @@ def looped(table: LineTable, pieces: Mask) -> Mask:
         pieces: items that the host prepares by taking a piece of a tensor.
     """
     found = np.zeros(len(table), dtype=np.bool_)
-    products = (table.item == Item.LAUNCH) & np.isin(table.kind, _PRODUCTS)
+    products = (table.item == Item.LAUNCH) & np.isin(table.kind, PRODUCTS)
     products &= (table.tags & int(Tag.OPTIMIZER)) == 0
     tiny = products & (table.gpu_ns <= TINY_PRODUCT_NS)
     if tiny.sum() < LEAST_PRODUCTS:

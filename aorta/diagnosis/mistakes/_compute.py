@@ -49,16 +49,14 @@ class Differences(Struct, frozen=True):
 
 def differences(program: Program) -> Differences:
     """The compute time of all ranks in the steps that all have."""
-    common = set.intersection(*(set(item.table.step.tolist()) for item in program.ranks.values()))
+    common = set.intersection(*(set(item.numbers.tolist()) for item in program.ranks.values()))
     steps = np.array(sorted(common), dtype=np.int64)
     return Differences({rank: _by_step(item, steps) for rank, item in program.ranks.items()})
 
 
 def _by_step(item: RankProgram, steps: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Floats:
-    rows = item.compute & np.isin(item.table.step, steps)
-    place = np.searchsorted(steps, item.table.step[rows])
-    took = item.table.gpu_ns[rows].astype(np.float64) / NS_PER_MS
-    return np.asarray(np.bincount(place, took, minlength=len(steps)), dtype=np.float64)
+    took = item.by_step(np.where(item.compute, item.table.gpu_ns / NS_PER_MS, 0.0))
+    return took[np.isin(item.numbers, steps)]
 
 
 def same_kernels(program: Program, rank: int) -> bool:
@@ -75,8 +73,7 @@ def same_kernels(program: Program, rank: int) -> bool:
 
 def _kernels(item: RankProgram) -> tuple[set[int], float]:
     """The compute kernels that a rank runs, by kind and shape, and how many per step."""
-    steps = max(len(np.unique(item.table.step)), 1)
-    return set(unpack(item.line.census.kernels).tolist()), np.count_nonzero(item.compute) / steps
+    return set(unpack(item.line.census.kernels).tolist()), item.count(item.compute)
 
 
 def reads_values(program: Program, rank: int, kernels: float) -> bool:
@@ -95,7 +92,7 @@ def reads_values(program: Program, rank: int, kernels: float) -> bool:
 def without_beyond(item: RankProgram, typical: float) -> ReplayChanges:
     """The line without the last kernels of each step beyond the typical number, and the work for them."""
     dropped = np.zeros(len(item.table), dtype=np.bool_)
-    for step in np.unique(item.table.step).tolist():
+    for step in item.numbers.tolist():
         rows = np.flatnonzero(item.compute & (item.table.step == step))
         dropped[rows[round(typical) :]] = True
     return ReplayChanges(work_ns=np.where(dropped, 0.0, item.work_ns), dropped=dropped)

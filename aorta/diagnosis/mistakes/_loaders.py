@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from aorta.artefacts.hostline import Item
 from aorta.diagnosis.mistake import Program, RankProgram
-from aorta.metrics.line_replay import ReplayChanges
+from aorta.metrics.line_replay import Floats, ReplayChanges
 from aorta.units import NS_PER_MS
 
 LEAST_SHARE = 0.1
@@ -49,12 +49,8 @@ def waits(program: Program) -> LoaderWaits:
     return LoaderWaits({rank: float(column.mean()) for rank, column in each.items()}, bool(bursts))
 
 
-def _by_step(item: RankProgram) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    rows = item.table.item == Item.LOADER
-    numbers = np.unique(item.table.step)
-    place = np.searchsorted(numbers, item.table.step[rows])
-    held = item.table.held_ns[rows].astype(np.float64) / NS_PER_MS
-    return np.asarray(np.bincount(place, held, minlength=len(numbers)), dtype=np.float64)
+def _by_step(item: RankProgram) -> Floats:
+    return item.by_step(np.where(item.table.item == Item.LOADER, item.table.held_ns / NS_PER_MS, 0.0))
 
 
 def without_waits(item: RankProgram) -> ReplayChanges:

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from aorta.artefacts.hostline import ComputeKind, Tag
+from aorta.artefacts.hostline import PRODUCTS, ComputeKind, Tag
 from aorta.artefacts.mistakes import MistakePlace
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
 from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST = 100
-_PRODUCTS = (ComputeKind.TENSOR_MATMUL, ComputeKind.PLAIN_MATMUL, ComputeKind.OTHER_MATMUL)
 _KEPT = 0.1
 _GPU_KEPT = 0.5
 
@@ -28,7 +27,7 @@ _GPU_KEPT = 0.5
 def _look(program: Program) -> Sign | None:
     def loops(item: RankProgram) -> bool:
         # An optimizer that multiplies matrices handles each parameter by itself for a reason.
-        products = item.launched(*_PRODUCTS) & item.has(Tag.OPTIMIZER)
+        products = item.launched(*PRODUCTS) & item.has(Tag.OPTIMIZER)
         return item.count(_single(item)) >= _LEAST and not products.any()
 
     ranks = program.most(loops)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from aorta.artefacts.events import Column
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
 from aorta.diagnosis.mistakes._compute import reads_values, without_beyond
 from aorta.diagnosis.mistakes._recurring import often
@@ -26,7 +25,7 @@ _LEAST_SHARE = 0.1
 def _look(program: Program) -> Sign | None:
     if len(program.ranks) < 2:
         return None
-    counts = {rank: _by_step(item) for rank, item in program.ranks.items()}
+    counts = {rank: item.by_step(item.compute) for rank, item in program.ranks.items()}
     typical = float(np.percentile([count.max() for count in counts.values()], 50, method="lower"))
     more = [
         rank
@@ -51,12 +50,6 @@ def _look(program: Program) -> Sign | None:
             "kernels_per_step": {str(rank): round(float(count.mean()), 1) for rank, count in counts.items()}
         },
     )
-
-
-def _by_step(item: RankProgram) -> Column:
-    """The number of compute kernels in each captured step."""
-    steps = np.searchsorted(item.numbers, item.table.step[item.compute])
-    return np.bincount(steps, minlength=len(item.numbers)).astype(np.int64)
 
 
 def _cost_ms(item: RankProgram, change: ReplayChanges) -> float:

@@ -100,7 +100,7 @@ def _saved(item: RankProgram, change: ReplayChanges) -> Floats:
 def _recurs(item: RankProgram, operators: bool) -> bool:
     """True if it happens in two captured steps, or the capture has no more: once may be every 50th step."""
     own = _own_ns(item, operators) + _reads(item)
-    by_step = np.array([own[item.table.step == step].sum() for step in item.numbers.tolist()])
+    by_step = item.by_step(own)
     return len(by_step) < _FEW or int((by_step >= _LIKE * by_step.max()).sum()) > 1
 
 

@@ -38,8 +38,8 @@ def _look(program: Program) -> Sign | None:
 
 def _again(item: RankProgram) -> bool:
     """True if the compiler works behind the first captured step: in that step the program may just begin."""
-    by_step = [item.tag_ns(Tag.COMPILE)[item.table.step == step].sum() for step in item.numbers.tolist()]
-    return len(by_step) == 1 or sum(by_step[1:]) >= _LEAST_SHARE * sum(by_step)
+    by_step = item.by_step(item.tag_ns(Tag.COMPILE))
+    return len(by_step) == 1 or bool(by_step[1:].sum() >= _LEAST_SHARE * by_step.sum())
 
 
 def _fixed(item: RankProgram) -> ReplayChanges:

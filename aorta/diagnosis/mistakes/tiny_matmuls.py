@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aorta.artefacts.hostline import ComputeKind, Item, Tag
+from aorta.artefacts.hostline import PRODUCTS, Item, Tag
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
 from aorta.metrics.line_replay import Floats, ReplayChanges
 
@@ -24,7 +24,6 @@ _FILLED = 0.25
 """Share of the GPU that a tiny product fills, at most: so much of the rounds' time is left in one product."""
 _FEWER_WEIGHTS = 1.8
 """Gain beyond the replay's, where each round has own weights: the optimizer gets fewer of them, too."""
-_PRODUCTS = (ComputeKind.TENSOR_MATMUL, ComputeKind.PLAIN_MATMUL, ComputeKind.OTHER_MATMUL)
 
 
 def _look(program: Program) -> Sign | None:
@@ -32,7 +31,7 @@ def _look(program: Program) -> Sign | None:
     if not ranks:
         return None
     one = program.ranks[ranks[0]]
-    products = one.has(Tag.LOOP) & one.launched(*_PRODUCTS)
+    products = one.has(Tag.LOOP) & one.launched(*PRODUCTS)
     took = one.table.gpu_ns[products]
     return Sign(
         {rank: _fixed(program.ranks[rank]) for rank in ranks},
