@@ -113,26 +113,26 @@ def host(steps: int, watch: Watch) -> str:
     return loop(wrapped(layers(64, 6)), 64, 64, steps, watch)
 
 
+def sharded(model: Any) -> Any:
+    """Return the model with `fully_shard` on each block and on itself."""
+    for block in model:
+        fully_shard(block)
+    fully_shard(model)
+    return model
+
+
 def fsdp(steps: int, watch: Watch) -> str:
     """`fully_shard` on each block."""
     started()
     width, count, batch = (2048, 6, 320) if CUDA() else (64, 2, 16)
-    model = layers(width, count)
-    for block in model:
-        fully_shard(block)
-    fully_shard(model)
-    return loop(model, batch, width, steps, watch)
+    return loop(sharded(layers(width, count)), batch, width, steps, watch)
 
 
 def fsdp_large(steps: int, watch: Watch) -> str:
     """`fully_shard` on blocks that keep the GPU busy."""
     started()
     width, count, batch = (4096, 2, 1024) if CUDA() else (64, 2, 16)
-    model = layers(width, count)
-    for block in model:
-        fully_shard(block)
-    fully_shard(model)
-    return loop(model, batch, width, steps, watch, digested=False)
+    return loop(sharded(layers(width, count)), batch, width, steps, watch, digested=False)
 
 
 def compiled(steps: int, watch: Watch) -> str:
