@@ -1,4 +1,4 @@
-"""What a run of `mistakes_gpu.py` leaves: what its analysis says, and its files in archives."""
+"""Keeps the results of `mistakes_gpu.py`: the answers of the analysis, and the files in archives."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Archives:
 
 
 def analysis_of(run: Run) -> dict[str, Any]:
-    """What the analysis of a run says; empty without one."""
+    """Return the analysis of a run; empty without one."""
     for path in run.results.rglob("profiling_analysis.json"):
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return found
@@ -52,7 +52,7 @@ def analysis_of(run: Run) -> dict[str, Any]:
 
 
 def result(run: Run) -> dict[str, Any]:
-    """What was timed on each rank, and what the analysis says."""
+    """Return the times of each rank, and the answers of the analysis."""
     ranks = [
         json.loads(path.read_text(encoding="utf-8")) for path in sorted(run.results.glob("truth/*.json"))
     ]

@@ -82,7 +82,7 @@ class Plain:
         self.optimizer.zero_grad(set_to_none=True)
 
     def after(self, loss: torch.Tensor) -> None:
-        """What the program does behind the update."""
+        """Do the work that follows the update; none here."""
 
     def finish(self) -> None:
         if self.device.type == "cuda":

@@ -30,7 +30,7 @@ class Ratio:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """That of 95 in 100 draws."""
+        """Return the range that holds 95 of 100 draws."""
         ordered, beyond = sorted(self.drawn), round(len(self.drawn) * 0.025)
         return ordered[beyond], ordered[-1 - beyond]
 
@@ -39,7 +39,7 @@ class Ratio:
 
 
 def ratio(over: Sequence[Block], under: Sequence[Block]) -> Ratio:
-    """Of two runs in the same turns."""
+    """Return the ratio of two runs in the same turns."""
     turns = [(a.ms / b.ms, a.handed or b.handed) for a, b in zip(over, under, strict=True)]
     draw = random.Random(0)
     drawn = tuple(_typical(draw.choices(turns, k=len(turns))) for _ in range(DRAWS))
@@ -62,7 +62,7 @@ def over_both(over: Sequence[Block], first: Sequence[Block], second: Sequence[Bl
 
 
 def mixed(usual: Ratio, seldom: Ratio, every: int) -> Ratio:
-    """Of a run in which one of so many blocks is of the second kind."""
+    """Return the ratio of a run in which one block of `every` is of the second kind."""
 
     def mean(one: float, other: float) -> float:
         return ((every - 1) * one + other) / every

@@ -65,7 +65,7 @@ class WaitHooks:
         self._waiter: WaitListener | None = None
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self.wait: Callable[..., Any] = dist.Work.wait
-        """The original functions of torch."""
+        """Torch's own function."""
 
     def watch(self, waiter: WaitListener | None) -> None:
         """Have `waiter` told from now on; None: nobody."""
