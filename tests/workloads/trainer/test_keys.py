@@ -121,7 +121,7 @@ def test_threads_and_the_level_of_the_log(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_profile_that_cannot_be_made_ends_the_run_before_it_begins(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"max_steps is 4, but the first step"):
+    with pytest.raises(ConfigError, match=r"max_steps is 4, but the first recorded step"):
         run(tmp_path, "profiling.enabled=true", "capture.warmup_steps=10")
     assert list(tmp_path.iterdir()) == []
 
