@@ -11,7 +11,7 @@ import grimp
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BASIS = {"errors", "units", "intervals", "typeable", "aorta"}
+BASIS = {"averages", "errors", "units", "intervals", "typeable", "aorta"}
 ROW = re.compile(r"^\| `aorta\.(\w+)` \| .* \| (.*) \|$", re.MULTILINE)
 
 

@@ -62,8 +62,11 @@ RARE = (
     "aorta.readers.smi_text",
     "concurrent.futures",
     "html.entities",
+    "markupsafe",
     "multiprocessing",
+    "random",
     "shutil",
+    "statistics",
 )
 """Modules for what a capture of Kineto traces does not hold; each takes a millisecond or more."""
 

@@ -25,7 +25,7 @@ from aorta.errors import AortaError, ArtefactError, ConfigError, PlanError
 from aorta.launch import checks
 from aorta.launch.plan import parse_scenarios
 from aorta.launch.sbatch import render
-from aorta.report.text import md
+from aorta.report.markdown import md
 from aorta.runner.environment import recorded, without_secrets
 from tests.support import kineto
 from tests.support.slurm import PLAN

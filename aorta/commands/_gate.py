@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Literal
 
 from aorta.artefacts import names
 from aorta.artefacts.gate import GateCause, GateResult, GateRun
 from aorta.artefacts.layout import RunDir
+from aorta.averages import median
 from aorta.errors import ArtefactError
 from aorta.metrics.gate import SequentialTest
 from aorta.readers.steps import read_steps

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import median
 
+from aorta.averages import median
 from aorta.commands._say import say
 
 _FIRST = {(1, 2), (0, 2)}

@@ -76,7 +76,8 @@ def _before_after(before: Path, after: Path, output: Path | None, json_path: str
     from aorta.commands._before_after import compare
     from aorta.report.before_after import blocks
     from aorta.report.blocks import Picture
-    from aorta.report.render import to_markdown, to_text
+    from aorta.report.markdown import to_markdown
+    from aorta.report.render import to_text
 
     found, drawn = compare(before, after)
     say(to_text(blocks(found)).rstrip("\n"))

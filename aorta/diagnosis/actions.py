@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from statistics import fmean
-
 from msgspec import structs
 
 from aorta.artefacts.analysis import Finding
+from aorta.averages import fmean
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.observation import Observation
 

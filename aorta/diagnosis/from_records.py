@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from statistics import fmean
 
 from msgspec import structs
 from msgspec.structs import replace
 
 from aorta.artefacts.analysis import Analysis, DataQuality, RunFacts
+from aorta.averages import fmean
 from aorta.diagnosis.capture_window import detail_note, overhead_note, window_note
 from aorta.diagnosis.facts import facts_of, repeats_beside
 from aorta.diagnosis.findings.between_steps import recorded_gaps

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import fmean
-
+from aorta.averages import fmean
 from aorta.diagnosis.observation import Observation
 from aorta.metrics.launches import Launches
 from aorta.metrics.trace_capture import HostIdle

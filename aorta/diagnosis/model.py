@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from msgspec import Struct
 
 from aorta.artefacts.measured import RankBreakdown
 from aorta.artefacts.replayed import ClockFit, LatenessTable, Pop, Replay, WhatIf
+from aorta.averages import median
 from aorta.metrics.collectives import MatchedCollectives
 from aorta.metrics.lateness import lateness
 from aorta.metrics.pop import run_pop

@@ -8,7 +8,6 @@ that it needs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -17,6 +16,7 @@ from aorta.artefacts.analysis import DataQuality, RunFacts
 from aorta.artefacts.measured import BreakdownTable, Utilization
 from aorta.artefacts.mesh import MeshGroup
 from aorta.artefacts.unseen import UnseenTime
+from aorta.averages import fmean
 from aorta.diagnosis.policy import CULPRIT_SHARE, Policy
 from aorta.diagnosis.rank import RankCosts, waited_for
 from aorta.units import plural

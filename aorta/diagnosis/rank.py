@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from statistics import median_low
 
 import msgspec
 from msgspec import Struct
 
 from aorta.artefacts.measured import Blame, RankBreakdown
 from aorta.artefacts.replayed import LatenessTable
+from aorta.averages import median_low
 from aorta.metrics.blame import BlameTable
 from aorta.metrics.charges import MANY_RANKS, Cause, Charge
 from aorta.units import NS_PER_MS

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
 from aorta.artefacts.reduction import TraceStep, TraceSummary
+from aorta.averages import fmean
 from aorta.diagnosis.mistaken import mistakes_of
 from aorta.errors import ArtefactError
 from aorta.metrics.compute_use import compute_use

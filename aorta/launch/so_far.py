@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
 
 import msgspec
 
@@ -17,6 +16,7 @@ from aorta.artefacts.files import open_regular
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import Manifest
+from aorta.averages import fmean, median
 from aorta.errors import ArtefactError
 
 _BLOCK_BYTES = 128 << 10

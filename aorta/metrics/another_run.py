@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import stdev
 
 import numpy as np
 from msgspec import Struct
@@ -49,6 +48,8 @@ def spread(steps: Floats, miss: float = 0.0) -> float | None:
     mean = float(steps.mean()) if len(steps) else 0.0
     if len(steps) < MIN_VALUES or mean <= 0.0:
         return None
+    from statistics import stdev  # few traces have so many steps, and it takes a hundredth of their analysis
+
     means = [float(stretch.mean()) for stretch in np.array_split(steps, STRETCHES)]
     chance = t_quantile(STRETCHES - 1) * stdev(means) / mean * math.sqrt(1.0 + 1.0 / STRETCHES)
     return math.hypot(chance, miss)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import fmean
 
 from aorta.artefacts.measured import BreakdownTable, RankBreakdown
 from aorta.artefacts.range_columns import ABSENT
 from aorta.artefacts.step_columns import UNTIMED, StepColumns
+from aorta.averages import fmean
 from aorta.metrics.apportion import apportion
 from aorta.metrics.steady import Steady
 from aorta.units import ns_to_ms

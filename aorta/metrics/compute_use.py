@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 
 import numpy as np
 from msgspec import Struct
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from aorta.artefacts.compute import ComputeUse, KindUse
 from aorta.artefacts.events import ABSENT, among
 from aorta.artefacts.hostline import ComputeKind, Item, LineTable, Tag
+from aorta.averages import fmean
 from aorta.metrics.cards import Card, card_of
 from aorta.metrics.known_work import PRODUCTS
 from aorta.metrics.profiler_weight import Lines

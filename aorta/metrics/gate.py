@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from statistics import median
+
+from aorta.averages import median
 
 _BOUND = 1.5
 """Standard deviations from the middle between both hypotheses beyond which a block adds no more."""

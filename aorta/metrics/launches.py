@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import fmean
 
 import numpy as np
 from msgspec import Struct
 
 from aorta.artefacts.range_columns import ABSENT
 from aorta.artefacts.step_columns import StepColumns
+from aorta.averages import fmean
 from aorta.metrics.steady import Steady
 from aorta.units import NS_PER_MS
 

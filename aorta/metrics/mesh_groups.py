@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from statistics import fmean, median
 
 from msgspec import Struct, field, structs
 
 from aorta.artefacts.mesh import Dimension, Mesh, MeshDimension, MeshGroup
+from aorta.averages import fmean, median
 from aorta.metrics.calls import RING, SEND_RECV, pair_of
 from aorta.metrics.collectives import Matched, MatchedCollectives
 from aorta.metrics.dimensions import dimension_of

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from statistics import median
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+
+from aorta.averages import median
 
 if TYPE_CHECKING:
     from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction

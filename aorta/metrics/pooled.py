@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import stdev
 
 from aorta.artefacts.measured import Interval, Throughput
+from aorta.averages import fmean
 from aorta.metrics.student import CONFIDENCE, t_quantile
 
 _RANGED = 2

@@ -8,10 +8,10 @@ that waits in a collective while its own host works is no busier by that.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 
 from aorta.artefacts.measured import RankBreakdown
 from aorta.artefacts.replayed import DevicePop, Pop
+from aorta.averages import fmean
 
 
 def pop(

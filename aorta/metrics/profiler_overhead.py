@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean, median
 
 import numpy as np
 
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.steps import DecodedStep
 from aorta.artefacts.traced import ProfilerOverhead
+from aorta.averages import fmean, median
 from aorta.units import NS_PER_MS, plural
 
 MIN_STEPS = 3

@@ -11,7 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+
+from aorta.averages import median
 
 Frame = tuple[str, str, int]
 """Function, file, line."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import stdev
 
 import msgspec
 
@@ -27,6 +27,7 @@ from aorta.artefacts.sweep import (
     SweepPoint,
     SweepSeries,
 )
+from aorta.averages import fmean
 from aorta.metrics.repeats import is_valid
 from aorta.metrics.scaling import SUPERLINEAR, label
 from aorta.metrics.student import t_quantile

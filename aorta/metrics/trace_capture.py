@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +12,7 @@ from aorta.artefacts.measured import RankBreakdown
 from aorta.artefacts.reduction import TraceSummary
 from aorta.artefacts.traced import TraceTable
 from aorta.artefacts.unseen import UnseenTime
+from aorta.averages import fmean
 from aorta.errors import ArtefactError
 from aorta.metrics.blame import BlameTable
 from aorta.metrics.collectives import MatchedCollectives, match_timelines

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 
 from aorta.artefacts.events import ABSENT
 from aorta.artefacts.operations import UNKNOWN, MeshSizes, Operations, role_of
+from aorta.averages import fmean
 from aorta.metrics.calls import RING, SEND_RECV, pair_of
 from aorta.metrics.clock_lines import ClockLine
 from aorta.metrics.collectives import MatchedCollectives

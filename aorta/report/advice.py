@@ -8,8 +8,7 @@ from aorta.artefacts.analysis import Analysis, Finding
 from aorta.artefacts.mistakes import Mistake, MistakePlace
 from aorta.artefacts.weight import Estimate
 from aorta.diagnosis.mistakes import CATALOGUE
-from aorta.report.blocks import Code, Line
-from aorta.report.catalogue import coded
+from aorta.report.blocks import Code, Line, coded
 from aorta.report.text import between, listing, ranks
 
 SHOWN = 3

@@ -101,3 +101,9 @@ def pieces(line: Line) -> tuple[Piece, ...]:
 def words(line: Line) -> str:
     """The text of a line without its markup."""
     return "".join(piece if isinstance(piece, str) else piece.text for piece in pieces(line))
+
+
+def coded(text: str) -> tuple[str | Code, ...]:
+    """Returns the text with the words between backticks as code."""
+    parts = text.split("`")
+    return tuple(Code(part) if place % 2 else part for place, part in enumerate(parts) if part)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from aorta.diagnosis.mistake import MistakeSpec
 from aorta.diagnosis.mistakes import CATALOGUE
 from aorta.diagnosis.plugins import Plugin
-from aorta.report.blocks import Block, Bullet, Bullets, Code, Heading, Link, Listing, Paragraph
-from aorta.report.render import to_markdown
+from aorta.report.blocks import Block, Bullet, Bullets, Code, Heading, Link, Listing, Paragraph, coded
+from aorta.report.markdown import to_markdown
 
 
 def mistake_blocks(plugin: Plugin[MistakeSpec], *, level: int = 1) -> list[Block]:
@@ -31,12 +31,6 @@ def mistake_blocks(plugin: Plugin[MistakeSpec], *, level: int = 1) -> list[Block
         Paragraph(f"Real captures that show this mistake: {captures}."),
         Paragraph(("Intended? Add ", Code(spec.id), " to ", Code("profiling.intended_mistakes"), ".")),
     ]
-
-
-def coded(text: str) -> tuple[str | Code, ...]:
-    """Returns the text with the words between backticks as code."""
-    parts = text.split("`")
-    return tuple(Code(part) if place % 2 else part for place, part in enumerate(parts) if part)
 
 
 def mistake_pages() -> dict[str, str]:

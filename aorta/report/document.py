@@ -35,7 +35,7 @@ from aorta.report.blocks import (
 from aorta.report.efficiency import TREE_NOTE, reasons, tree_table
 from aorta.report.front import FOLDER, NAME, front, relative, scaling_name, shares_machine
 from aorta.report.glossary import glossary_page
-from aorta.report.render import to_markdown
+from aorta.report.markdown import to_markdown
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, gain, number, quantity
 from aorta.report.web_page import redactor_of, web_page

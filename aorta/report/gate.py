@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from aorta.artefacts.clean import plain
 from aorta.artefacts.gate import GateResult
 from aorta.report.blocks import Block, Code, FactList, Folded, Heading, Line, Paragraph, Strong
-from aorta.report.render import to_markdown
+from aorta.report.markdown import to_markdown
 from aorta.report.tables import Table
 from aorta.report.text import number, ranks
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from aorta.report.blocks import Bullet, Bullets, Heading, Strong
-from aorta.report.catalogue import coded
-from aorta.report.render import to_markdown
+from aorta.report.blocks import Bullet, Bullets, Heading, Strong, coded
+from aorta.report.markdown import to_markdown
 
 TERMS = (
     (

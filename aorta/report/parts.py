@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from statistics import median_low
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.clean import plain
 from aorta.artefacts.measured import Blame, RankBreakdown
 from aorta.artefacts.page import HeatMap, RankLoss, StepPart
+from aorta.averages import median_low
 from aorta.report.palette import LEAST_PCT, PARTS, WAITS
 from aorta.report.selection import own_ms
 from aorta.report.text import host

@@ -22,8 +22,8 @@ from aorta.diagnosis.mistakes import CATALOGUE
 from aorta.diagnosis.plugins import Plugin
 from aorta.errors import ConfigError
 from aorta.report.blocks import Block, Bullet, Bullets, Code, Heading, Paragraph
-from aorta.report.render import to_markdown
-from aorta.report.tables import Table, md_table
+from aorta.report.markdown import md_table, to_markdown
+from aorta.report.tables import Table
 
 _COMMENT_COLUMN = 38
 """Column at which the comments of the configuration's thresholds begin."""

@@ -1,10 +1,8 @@
-"""Blocks to documents: plain text of at most 100 columns, and Markdown in which data never becomes markup."""
+"""Renders blocks as plain text of at most 100 columns."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
-from urllib.parse import quote
+from collections.abc import Iterable
 
 from aorta.artefacts.clean import plain
 from aorta.report.blocks import (
@@ -16,17 +14,13 @@ from aorta.report.blocks import (
     Folded,
     Heading,
     Line,
-    Link,
     Listing,
     Paragraph,
     Picture,
-    Piece,
-    Strong,
-    pieces,
     words,
 )
-from aorta.report.tables import Table, md_table, text_table
-from aorta.report.text import code, md, wrap
+from aorta.report.tables import Table, text_table
+from aorta.report.text import wrap
 
 
 def to_text(blocks: Iterable[Block]) -> str:
@@ -66,60 +60,3 @@ def _text_fact(name: str, line: Line) -> str:
 def _text_bullet(item: Bullet, mark: str) -> str:
     lines = [wrap(words(item.line), 2, mark)]
     return "\n".join(lines + [wrap(words(line), 2 + len(mark), "- ") for line in item.below])
-
-
-def to_markdown(blocks: Iterable[Block]) -> str:
-    """The blocks as GitHub-flavoured Markdown."""
-    return "\n\n".join(_markdown(block) for block in blocks) + "\n"
-
-
-def _markdown(block: Block) -> str:
-    if isinstance(block, Table):
-        return str(md_table(block))
-    if isinstance(block, FactList):
-        return "\n".join(f"- **{md(name)}**: {_inline(line)}" for name, line in block.pairs)
-    if isinstance(block, Bullets):
-        return "\n".join(_md_bullets(block))
-    if isinstance(block, Heading):
-        return f"{'#' * block.level} {md(block.text)}"
-    if isinstance(block, Folded):
-        return f"<details><summary>{md(block.title)}</summary>\n\n{to_markdown(block.blocks)}\n</details>"
-    return _inline(block.line) if isinstance(block, Paragraph) else _md_figure(block)
-
-
-def _md_figure(block: Picture | Listing) -> str:
-    if isinstance(block, Picture):
-        return _md_picture(block)
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
-    return f"{fence}python\n{block.text}\n{fence}"
-
-
-def _md_picture(block: Picture) -> str:
-    source = quote(block.source)
-    vectors = f" ([as SVG]({source}.svg))" if block.vectors else ""
-    return f"![{md(block.about)}]({source}.png){vectors}"
-
-
-def _md_bullets(block: Bullets) -> Iterator[str]:
-    for place, item in enumerate(block.items, start=1):
-        mark = f"{place}. " if block.numbered else "- "
-        yield mark + _inline(item.line)
-        yield from (f"{' ' * len(mark)}- {_inline(line)}" for line in item.below)
-
-
-def _inline(line: Line) -> str:
-    return "".join(_piece(piece) for piece in pieces(line))
-
-
-def _piece(piece: Piece) -> str:
-    if isinstance(piece, Strong):
-        return f"**{md(piece.text)}**"
-    if isinstance(piece, Code):
-        return str(code(piece.text))
-    if isinstance(piece, Link):
-        anchor = piece.target.startswith("#")
-        return f"[{md(piece.text)}]({piece.target if anchor else quote(piece.target)})"
-    # Pieces of one line keep the spaces between them.
-    inner = piece.strip(" ")
-    start = len(piece) - len(piece.lstrip(" "))
-    return piece[:start] + str(md(inner)) + piece[start + len(inner) :]

@@ -24,9 +24,9 @@ from aorta.report.blocks import (
     Paragraph,
     Strong,
     bullets,
+    coded,
     words,
 )
-from aorta.report.catalogue import coded
 from aorta.report.compute import compute_blocks
 from aorta.report.labels import SPLIT_BY_PARTS
 from aorta.report.mesh import mesh_blocks

@@ -11,8 +11,8 @@ from aorta.artefacts.sweep import RepeatedMean, ScalingCurve, SettingResult, Swe
 from aorta.metrics.sweep import MIN_BANDED
 from aorta.report import style
 from aorta.report.blocks import Block, Code, Heading, Line, Paragraph, Picture, Strong, bullets
+from aorta.report.markdown import to_markdown
 from aorta.report.overview import LABELS
-from aorta.report.render import to_markdown
 from aorta.report.sweep_plots import MAX_SERIES, key_figure, scaling_figure
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, number

@@ -1,14 +1,13 @@
-"""Tables, as aligned text and as Markdown, from the same cells."""
+"""Tables, and their cells as aligned text."""
 
 from __future__ import annotations
 
 import textwrap
 
-from markupsafe import Markup
 from msgspec import Struct
 
 from aorta.artefacts.clean import plain
-from aorta.report.text import WIDTH, md
+from aorta.report.text import WIDTH
 
 _GAP = "  "
 _NARROWEST = 20
@@ -58,12 +57,3 @@ def text_table(table: Table, indent: int = 2) -> str:
             ]
             lines.append((" " * indent + _GAP.join(parts)).rstrip())
     return "\n".join(lines)
-
-
-def md_table(table: Table) -> Markup:
-    """A Markdown table with every cell escaped."""
-    rules = ["---:" if right else "---" for right in table.right]
-    rows = [[md(cell) for cell in row] for row in (table.names, *table.rows)]
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    lines.insert(1, "| " + " | ".join(rules) + " |")
-    return Markup("\n".join(lines))  # noqa: S704 - cells are escaped

@@ -1,4 +1,4 @@
-"""Turns values into words: numbers with units, and text from data made harmless for where it is shown.
+"""Turns values into words: numbers with units, and text from data on one line.
 
 Absent is `—`, in every table and sentence; a measured zero is `0`.
 """
@@ -11,8 +11,6 @@ from collections import Counter
 from pathlib import PurePath
 from typing import Any
 
-from markupsafe import Markup
-
 from aorta.artefacts.analysis import Speedup
 from aorta.artefacts.clean import plain
 from aorta.report.labels import LABELS, TWO_RANKS
@@ -20,10 +18,7 @@ from aorta.report.labels import LABELS, TWO_RANKS
 ABSENT = "—"
 
 
-_MARKDOWN = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=[A-Za-z]):(?=//)")
-_LINE_START = re.compile(r"^(?:\d+(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[+-](?:\s|$)|[=-]+$))")
 _UNIT = re.compile(r"_(ms|pct)(?=_|$)")
-_CODE = re.compile(r"[\w./=+:@,%~ -]+", re.ASCII)
 _FILES = 2
 """Most files of one folder that are named each."""
 WIDTH = 100
@@ -41,25 +36,6 @@ def host(name: object, limit: int) -> str:
     text = plain(name)
     first = text.partition(".")[0]
     return short(text if not first or first.isdigit() else first, limit)
-
-
-def md(value: object) -> Markup:
-    """`plain` text that Markdown and HTML show as it is: nothing in it becomes markup, a link or a cell.
-
-    An underscore between letters or digits has no meaning in Markdown and stays readable.
-    """
-    if isinstance(value, Markup):
-        return value
-    text = _MARKDOWN.sub(lambda match: "\\" + match[0], plain(value))
-    text = _LINE_START.sub(lambda match: match[0] + "\\", text, count=1)
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("$", "&#36;")
-    return Markup(text)  # noqa: S704 - everything with a meaning was escaped above
-
-
-def code(value: object) -> Markup:
-    """A code span where the text has only characters that mean nothing inside one, else `md`."""
-    text = plain(value)
-    return Markup(f"`{text}`") if _CODE.fullmatch(text) else md(text)  # noqa: S704 - by the pattern
 
 
 def number(value: float | None) -> str:

@@ -6,16 +6,17 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import Manifest
 from aorta.artefacts.validation import Trial
+from aorta.averages import median
 from aorta.diagnosis.findings import NAMES, kind_name
 from aorta.errors import ArtefactError
-from aorta.report.tables import Table, md_table, text_table
-from aorta.report.text import ABSENT, listing, md
+from aorta.report.markdown import md, md_table
+from aorta.report.tables import Table, text_table
+from aorta.report.text import ABSENT, listing
 from aorta.units import plural
 from aorta.validation.matrix import Matrix
 from aorta.validation.scoring import (

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import runs
+from aorta.averages import median
 from aorta.units import rank_words
 from aorta.validation.resumable import RunOutcome, analysed_run, launch_words, run_matrix
 from aorta.validation.running import Analyse

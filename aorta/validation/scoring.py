@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from aorta.artefacts.analysis import Kind
 from aorta.artefacts.validation import DiagnosedRun, Trial
+from aorta.averages import median
 from aorta.validation.matrix import CLEAN
 
 EFFECT = 0.10

@@ -15,7 +15,8 @@ from aorta.report.blocks import (
     Picture,
     Strong,
 )
-from aorta.report.render import to_markdown, to_text
+from aorta.report.markdown import to_markdown
+from aorta.report.render import to_text
 from aorta.report.tables import Table
 
 BLOCKS: list[Block] = [

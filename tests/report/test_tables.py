@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from aorta.artefacts.analysis import RuleMeasurement
 from aorta.report.content import measured_table
-from aorta.report.tables import Table, md_table, text_table
+from aorta.report.markdown import md_table
+from aorta.report.tables import Table, text_table
 from tests.support.analyses import analysis
 
 

@@ -1,11 +1,6 @@
 from __future__ import annotations
 
-import html
-import re
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from aorta.artefacts.analysis import Speedup
 from aorta.report import text
@@ -87,45 +82,6 @@ def test_hosts_lose_their_domain_and_then_their_middle(name: str, shown: str) ->
 
 def test_plain_text_cannot_move_the_cursor_or_turn_around() -> None:
     assert text.plain("a\x1b[31mb\r\nc\u202ed") == "a [31mb c d"
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        ("void k<float>(a & b)", "void k&lt;float&gt;(a &amp; b)"),
-        ("a|b", "a\\|b"),
-        ("`rm`", "\\`rm\\`"),
-        ("**b** _i_ ~~s~~", "\\*\\*b\\*\\* \\_i\\_ \\~\\~s\\~\\~"),
-        ("[x](http://e.org)", "\\[x\\](http\\://e.org)"),
-        ("node_1_a", "node_1_a"),
-        ("$x$", "&#36;x&#36;"),
-        ("# title", "\\# title"),
-        ("1. item", "1\\. item"),
-        ("30.0 ms", "30.0 ms"),
-        ("- item", "\\- item"),
-        ("-5", "-5"),
-        ("---", "\\---"),
-        ("two\nlines\n\n# x", "two lines # x"),
-    ],
-)
-def test_markdown_shows_what_the_data_says(value: str, shown: str) -> None:
-    assert text.md(value) == shown
-
-
-@given(st.text(max_size=60))
-def test_escaped_markdown_reads_back_as_the_text(value: str) -> None:
-    escaped = str(text.md(value))
-    # What a Markdown reader does: a backslash before punctuation goes, then entities are decoded.
-    read = html.unescape(re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", escaped))
-    assert read == text.plain(value)
-    assert "\n" not in escaped
-    assert not re.search(r"(?<!\\)[|`*\[\]~<>]", escaped.replace("\\\\", ""))
-
-
-def test_code_spans_hold_only_what_means_nothing_inside_one() -> None:
-    assert text.code("results/2node/run_7") == "`results/2node/run_7`"
-    assert text.code("a`b|c") == "a\\`b\\|c"
-    assert text.code("é<") == "é&lt;"
 
 
 def test_evidence_names_each_fact_and_keeps_absent_apart_from_zero() -> None:

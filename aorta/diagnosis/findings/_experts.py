@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from statistics import fmean
 
+from aorta.averages import fmean
 from aorta.diagnosis.observation import Observation
 from aorta.units import rank_words
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean, median_low
 
 import msgspec
 
 from aorta.artefacts.analysis import Finding, RuleMeasurement
+from aorta.averages import fmean, median_low
 from aorta.diagnosis.finding import STEP_SHARE, RuleResult, found, gain, measured
 from aorta.diagnosis.host_time import waits_of_own_hosts
 from aorta.diagnosis.observation import Observation

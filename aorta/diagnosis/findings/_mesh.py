@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 
 from aorta.artefacts.analysis import Finding, Speedup
 from aorta.artefacts.mesh import MeshCause, SlowdownRecord
+from aorta.averages import fmean
 from aorta.diagnosis.finding import STEP_SHARE, RuleResult, SubCause, found, measured, not_measured
 from aorta.diagnosis.findings import _experts
 from aorta.diagnosis.host_time import window_evidence

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import fmean, median
-
+from aorta.averages import fmean, median
 from aorta.diagnosis.finding import MOST, NOT_DETERMINED, SubCause, unknown
 from aorta.diagnosis.observation import Observation
 from aorta.metrics.trace_tops import bus_bandwidth

@@ -13,10 +13,10 @@ What to do:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import fmean, median
 
 from aorta.artefacts.analysis import Finding
 from aorta.artefacts.unseen import BetweenSteps
+from aorta.averages import fmean, median
 from aorta.diagnosis.finding import (
     FindingSpec,
     Found,

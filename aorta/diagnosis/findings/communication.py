@@ -14,12 +14,12 @@ What to do:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import fmean
 from typing import Any
 
 from msgspec import structs
 
 from aorta.artefacts.analysis import Finding, Kind, RunFacts, Speedup
+from aorta.averages import fmean
 from aorta.config.schema import Config
 from aorta.diagnosis.finding import (
     STEP_SHARE,

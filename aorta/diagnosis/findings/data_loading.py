@@ -13,10 +13,10 @@ What to do:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median_low
 from typing import Any
 
 from aorta.artefacts.analysis import Finding
+from aorta.averages import fmean, median_low
 from aorta.diagnosis.finding import (
     MOST,
     STEP_SHARE,

@@ -12,9 +12,8 @@ What to do:
 
 from __future__ import annotations
 
-from statistics import fmean
-
 from aorta.artefacts.analysis import Finding
+from aorta.averages import fmean
 from aorta.diagnosis.finding import FindingSpec, RuleResult, found, gain, measured, not_measured, value_words
 from aorta.diagnosis.findings._mesh import ideal_bubble
 from aorta.diagnosis.host_time import driver_busy_pct, windows_alone

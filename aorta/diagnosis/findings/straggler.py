@@ -13,11 +13,11 @@ What to do:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 
 from msgspec.structs import replace
 
 from aorta.artefacts.analysis import Finding
+from aorta.averages import fmean
 from aorta.diagnosis.finding import (
     MOST,
     STEP_SHARE,

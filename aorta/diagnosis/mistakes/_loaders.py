@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from statistics import median
-
 import numpy as np
 from msgspec import Struct
 
 from aorta.artefacts.hostline import Item
+from aorta.averages import median
 from aorta.diagnosis.mistake import Program, RankProgram
 from aorta.metrics.line_replay import Floats, ReplayChanges
 from aorta.units import NS_PER_MS

@@ -12,9 +12,8 @@ What to do:
 
 from __future__ import annotations
 
-from statistics import median
-
 from aorta.artefacts.weight import Estimate
+from aorta.averages import median
 from aorta.diagnosis.mistake import MistakeSpec, ObservedSign
 from aorta.diagnosis.observation import Observation
 
