@@ -19,6 +19,8 @@ _TARGET = re.compile(
     r"(?<![\w./~-])make(?= (?:setup|profile|submit-profiling|wait|aggregate|validate|test|lint"
     r"|cluster-up|cluster-down|cluster-status)(?![\w-]))"
 )
+_PAGE = re.compile(r"(?<![\w./~-])docs/[a-z-]+\.md\b")
+"""A page of aorta's documents; reports have capital letters."""
 _PROJECT = re.compile(r'^name = "aorta"$', re.MULTILINE)
 
 
@@ -26,10 +28,11 @@ def typeable(text: str) -> str:
     """Return `text`, in which each command of aorta and each target of its Makefile can be typed here.
 
     Where the shell does not find `aorta`, `aorta wait` becomes `~/aorta/.venv/bin/aorta wait`. Outside of the
-    checkout, `make setup` becomes `make -C ~/aorta setup`.
+    checkout, `make setup` becomes `make -C ~/aorta setup`, and `docs/attach.md` `~/aorta/docs/attach.md`.
     """
     text = _COMMAND.sub(lambda _: program(), text)
-    return _TARGET.sub(lambda _: _make(), text)
+    text = _TARGET.sub(lambda _: _make(), text)
+    return _PAGE.sub(lambda page: _page(page[0]), text)
 
 
 def is_checkout(folder: Path) -> bool:
@@ -61,6 +64,13 @@ def _make() -> str:
     if is_checkout(Path.cwd()) or not is_checkout(root):
         return "make"
     return f"make -C {_shown(str(root))}"
+
+
+def _page(name: str) -> str:
+    """Return where a page of the documents is: with the checkout's folder where this is another one."""
+    root = Path(aorta.__file__).parent.parent
+    here = is_checkout(Path.cwd()) or Path(name).exists() or not (root / name).is_file()
+    return name if here else _shown(str(root / name))
 
 
 def _same(one: str, other: str) -> bool:

@@ -84,6 +84,21 @@ def test_every_command_and_target_is_made_typeable(monkeypatch: pytest.MonkeyPat
         assert " -C " in typeable.typeable(f"make {target}")
 
 
+def test_a_page_of_the_documents_is_named_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert typeable.typeable("docs/attach.md says more") == f"{ROOT}/docs/attach.md says more"
+    assert typeable.typeable("docs/mine.md") == "docs/mine.md"
+    assert typeable.typeable("report: docs/BOTTLENECK_ANALYSIS.md") == "report: docs/BOTTLENECK_ANALYSIS.md"
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/attach.md").touch()
+    assert typeable.typeable("docs/attach.md says more") == "docs/attach.md says more"
+    monkeypatch.chdir(ROOT)
+    assert typeable.typeable("docs/containers.md") == "docs/containers.md"
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -32,6 +33,11 @@ _STYLES = {"pending": "yellow", "running": "cyan", "unknown": "magenta"}
 
 _LEAST_WIDTH = {"scenario": 8, "job": 8, "steps": 8, "reason": 6}
 """Characters of a usual id of Slurm, and of the longest usual words."""
+_TITLES = ("scenario", "job", "state", "elapsed", "steps", "per step", "time left", "nodes", "reason")
+_ALWAYS = ("scenario", "job", "state", "steps")
+_NARROW = 78
+"""Columns that all titles need."""
+_ONE_LINE = 1000
 
 
 def select_jobs(
@@ -98,12 +104,24 @@ def _progress(job: FollowedJob, view: JobView) -> RunProgress | None:
     return None if job.run is None or view.state.phase not in ("running", "ended") else read_progress(job.run)
 
 
-def job_table(rows: Sequence[Row]) -> Table:
-    """Scenario, id, state, elapsed, steps and their times, nodes and reason of each job."""
+def print_jobs(rows: Sequence[Row]) -> None:
+    """Print the table of jobs; each job is one line where another program reads it."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_ONE_LINE)
+    console.print(job_table(rows, console.width))
+
+
+def job_table(rows: Sequence[Row], width: int) -> Table:
+    """Scenario, id, state, elapsed, steps and their times, nodes and reason of each job.
+
+    A terminal of few columns shows what tells the jobs apart and how far they are.
+    """
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     right = ("elapsed", "per step", "time left")
     whole = ("state", "elapsed", "per step", "time left")
-    for title in ("scenario", "job", "state", "elapsed", "steps", "per step", "time left", "nodes", "reason"):
+    shown = [title for title in _TITLES if width >= _NARROW or title in _ALWAYS]
+    for title in shown:
         table.add_column(
             title,
             justify="right" if title in right else "left",
@@ -115,7 +133,8 @@ def job_table(rows: Sequence[Row]) -> Table:
     for job, view, progress in rows:
         scenario, job_id, _, elapsed, nodes, reason = job_cells(job, view)
         steps = progress_cells(view, progress)
-        table.add_row(scenario, job_id, _state(view), elapsed, *steps, nodes, reason)
+        cells: list[str | Text] = [scenario, job_id, _state(view), elapsed, *steps, nodes, reason]
+        table.add_row(*(cell for title, cell in zip(_TITLES, cells, strict=True) if title in shown))
     return table
 
 

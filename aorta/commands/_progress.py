@@ -27,7 +27,8 @@ def progress_words(progress: RunProgress, elapsed_s: float) -> str:
     """Returns what a run does now, its steps, and its times, each with its name."""
     words = [_PHASES[progress.phase]]
     if progress.phase == "training":
-        words[0] += f", {progress.words} steps"
+        one = progress.total is None and progress.steps == 1
+        words[0] += f", {progress.words} {'step' if one else 'steps'}"
         if progress.step_s is not None:
             words[0] += f" of {step_words(progress.step_s)}"
     words.append(f"elapsed {clock(elapsed_s)}")
@@ -48,8 +49,16 @@ def clock(seconds: float) -> str:
     return f"{whole // 3600}:{minutes.zfill(5)}" if whole >= 3600 else minutes
 
 
+def renews(console: Console) -> bool:
+    """Returns True where a line that was written can be replaced: on a terminal that is not dumb."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
 class ProgressLine:
-    """One line with a spinner and a bar, on a terminal; it moves also while nothing is known."""
+    """One line with a spinner and a bar, on a terminal; it moves also while nothing is known.
+
+    A terminal that cannot replace a line, such as a shell in an editor, gets a line for each phase.
+    """
 
     def __init__(self, console: Console, name: str) -> None:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
@@ -60,8 +69,9 @@ class ProgressLine:
             BarColumn(bar_width=12),
             TextColumn("{task.fields[told]}", markup=False),
         )
-        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._bar = Progress(*columns, console=console, transient=True, disable=not renews(console))
         self._task = self._bar.add_task(name, total=None, told="")
+        self._console, self._name, self._printed = console, name, ""
 
     def __enter__(self) -> ProgressLine:
         self._bar.start()
@@ -76,4 +86,9 @@ class ProgressLine:
         """Show `told` behind the bar; without a total the bar runs to and fro."""
         self._bar.update(self._task, total=total, completed=done, told=told)
         if name is not None:
+            self._name = name
             self._bar.update(self._task, description=name)
+        line = " ".join((self._name, told.partition(",")[0])).rstrip()
+        if self._console.is_dumb_terminal and line != self._printed:
+            self._printed = line
+            self._console.print(line, markup=False, highlight=False)

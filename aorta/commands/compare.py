@@ -65,7 +65,7 @@ def command(sides: tuple[Path, ...], json_path: str | None, **options: Any) -> N
         return
     if len(sides) != 2:
         raise ConfigError(
-            f"{len(sides)} paths were given, but a comparison takes two",
+            f"a comparison takes two paths, not {len(sides)}",
             "name two submissions, runs, report JSON files or traces",
         )
     _before_after(sides[0], sides[1], options["output"], json_path)

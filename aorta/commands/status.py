@@ -17,7 +17,7 @@ from aorta.commands._say import say
 @json_option
 def command(submission: Path | None, job_ids: tuple[str, ...], results: Path, as_json: bool) -> None:
     """Show the jobs of a submission (the newest one) as they are now."""
-    from aorta.commands._jobs import job_object, job_rows, job_table, select_jobs, so_far_lines
+    from aorta.commands._jobs import job_object, job_rows, print_jobs, select_jobs, so_far_lines
     from aorta.launch.follow import Follower
     from aorta.launch.tools import call
 
@@ -27,8 +27,6 @@ def command(submission: Path | None, job_ids: tuple[str, ...], results: Path, as
     if as_json:
         echo_json({"jobs": [job_object(*row) for row in rows]})
         return
-    from rich.console import Console
-
-    Console().print(job_table(rows))
+    print_jobs(rows)
     for line in so_far_lines(rows):
         say(line)

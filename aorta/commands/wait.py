@@ -45,7 +45,7 @@ def command(
     """Wait until every job of a submission (the newest one) has ended. Exit status 0: all completed."""
     with messages_aside(as_json):
         follower, status = _wait(submission, job_ids, interval, results)
-    if as_json and follower is not None:
+    if as_json:
         from aorta.commands._jobs import job_object, job_rows
 
         echo_json({"jobs": [job_object(*row) for row in job_rows(follower)]})
@@ -54,8 +54,8 @@ def command(
 
 def _wait(
     submission: Path | None, job_ids: tuple[str, ...], interval: float | None, results: Path
-) -> tuple[Follower | None, int]:
-    """The jobs as they ended, and the exit status; no jobs where the wait was interrupted."""
+) -> tuple[Follower, int]:
+    """The jobs as they ended, or as they were when the wait was interrupted, and the exit status."""
     from rich.console import Console
 
     from aorta.commands._jobs import select_jobs
@@ -71,7 +71,7 @@ def _wait(
         named += [f"--job {job_id}" for job_id in job_ids]
         again = " ".join(["aorta wait", *named]) if named else how_to("wait", results)
         say(f"the jobs keep running; to wait for them again: {again}", err=True)
-        return None, 130
+        return follower, 130
     wrong = [view.job_id for _, view in follower.rows() if not view.state.ok]
     told = f"not completed: {', '.join(wrong)}" if wrong else "all completed"
     say(f"{told}; next: {how_to('aggregate', results)}")
@@ -87,13 +87,15 @@ def pauses(interval: float | None) -> Iterator[float]:
 
 
 def watch(follower: Follower, console: Console, interval: float | None) -> None:
-    """Poll until nothing is going: one live table on a terminal, elsewhere a line for each change.
+    """Poll until nothing is going: one live table on a terminal that renews lines, else a line per change.
 
     Slurm is asked at once, and more often again, when the files of a job say that it has ended.
     """
     ended: set[str] = set()
     waits = pauses(interval)
-    with _live(follower, console) if console.is_terminal else _lines(follower) as show:
+    from aorta.commands._progress import renews
+
+    with _live(follower, console) if renews(console) else _lines(follower) as show:
         follower.poll()
         show(0.0)
         while follower.going:
@@ -151,6 +153,6 @@ def _live(follower: Follower, console: Console) -> Iterator[Callable[[float], No
         def show(since_s: float) -> None:
             rows = job_rows(follower, since_s)
             lines = (Text(line) for line in so_far_lines(rows))
-            live.update(Group(job_table(rows), *lines), refresh=True)
+            live.update(Group(job_table(rows, console.width), *lines), refresh=True)
 
         yield show

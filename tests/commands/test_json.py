@@ -114,7 +114,7 @@ def test_the_table_shows_steps_their_time_and_what_is_left(slurm: FakeSlurm) -> 
     follower = Follower(select_jobs(None, (), Path("results/profiling"), tools.call), tools.call)
     follower.poll()
     screen = io.StringIO()
-    Console(file=screen, width=160).print(job_table(job_rows(follower)))
+    Console(file=screen, width=160).print(job_table(job_rows(follower), 160))
     header, *rows = [line.split() for line in screen.getvalue().splitlines()]
     assert " ".join(header) == "scenario job state elapsed steps per step time left nodes reason"
     assert rows[0][4:8] == ["50/50", "20", "ms", "-"]
@@ -122,11 +122,41 @@ def test_the_table_shows_steps_their_time_and_what_is_left(slurm: FakeSlurm) -> 
     assert rows[1][4:8] == ["100/3000", "20", "ms", "0:58"]
     assert rows[2][4:8] == ["starting", "agents", "-", "-"]
     screen = io.StringIO()
-    Console(file=screen, width=80).print(job_table(job_rows(follower)))
+    Console(file=screen, width=80).print(job_table(job_rows(follower), 80))
     narrow = screen.getvalue()
     # Numbers stay whole on a usual terminal; only words fold.
     assert all(word in narrow for word in ("COMPLETED", "00:01:42", "100/3000", "20 ms", "0:58", "starting"))
     assert max(map(len, narrow.splitlines())) <= 80
+    screen = io.StringIO()
+    Console(file=screen, width=40).print(job_table(job_rows(follower), 40))
+    header, *rows = [line.split() for line in screen.getvalue().splitlines()]
+    assert header == ["scenario", "job", "state", "steps"]
+    assert rows[0] == ["1node", "101", "COMPLETED", "50/50"]
+
+
+def test_another_program_reads_one_line_per_job(slurm: FakeSlurm) -> None:
+    run("submit", "--nodes", "1")
+    reason = "ReqNodeNotAvail, UnavailableNodes:" + ",".join(f"node{i}" for i in range(10))
+    slurm.replies["squeue"] = ToolAnswer(0, f"101|PENDING|0:00|1||{reason}\n")
+    header, row = run("status").stdout.splitlines()
+    assert reason in row
+    assert header.split()[0] == "scenario"
+
+
+def test_an_interrupted_wait_prints_the_jobs_as_they_are(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    run("submit", "--nodes", "1")
+    slurm.replies["squeue"] = ToolAnswer(0, "101|RUNNING|0:42|1|n0|None\n")
+    monkeypatch.setattr("aorta.commands.wait.time.sleep", interrupt)
+    result = run("wait", "--json")
+    assert result.return_value == 130
+    [job] = printed(result)["jobs"]  # type: ignore[misc]
+    assert (job["job_id"], job["state"]) == ("101", "RUNNING")
+    assert "the jobs keep running" in result.stderr
 
 
 def test_an_error_leaves_standard_output_empty(project: Path) -> None:

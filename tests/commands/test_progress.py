@@ -21,6 +21,7 @@ from aorta.launch.progress import RunProgress
         ),
         (RunProgress("training", 100, None, 2.25), "training, 100 steps of 2.2 s, elapsed 0:07"),
         (RunProgress("training", 1, 300), "training, 1/300 steps, elapsed 0:07"),
+        (RunProgress("training", 1), "training, 1 step, elapsed 0:07"),
         (RunProgress("saving", 300, 300, 0.041), "saving traces and samples, elapsed 0:07"),
     ],
 )
@@ -51,6 +52,16 @@ def test_a_terminal_shows_the_line_and_is_left_clean() -> None:
         line.show("training, 100/300 steps", done=100, total=300)
     assert "scenario 2 of 3: 2node" in screen.getvalue()
     assert "training, 100/300 steps" in screen.getvalue()
+
+
+def test_a_terminal_that_renews_no_line_gets_one_per_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    screen = io.StringIO()
+    with ProgressLine(Console(file=screen, force_terminal=True, width=100), "2node") as line:
+        for told in ("starting ranks, elapsed 0:01", "starting ranks, elapsed 0:02", "training, 3 steps"):
+            line.show(told)
+        line.show("", name="analysing 2node")
+    assert screen.getvalue().split("\n") == ["2node starting ranks", "2node training", "analysing 2node", ""]
 
 
 def test_elsewhere_nothing_is_shown() -> None:

@@ -68,7 +68,8 @@ def _words(seen: Observation) -> str:
         return ""
     who = "all ranks" if len(stall.ranks) == seen.job.world_size > 1 else rank_words(list(stall.ranks))
     what = f"step {stall.step} took" if stall.where == "step" else f"after step {stall.step} there were"
-    text = f"{what} {stall.seconds:.1f} s on {who}"
+    took = f"{stall.seconds:.1f} s" if stall.seconds >= 0.1 else f"{1000 * stall.seconds:.3g} ms"
+    text = f"{what} {took} on {who}"
     if stall.where == "between":
         text += " without a step"
     if stall.waiting:
