@@ -41,7 +41,7 @@ class Column(Struct, frozen=True):
 
 _WHERE = (
     Column("hostname", "The node's host name.", "text"),
-    Column("node_index", "The node's number within the job.", "exact"),
+    Column("node_index", "Index of the node within the job.", "exact"),
     Column("wall_ns", "Wall-clock time of the sample, ns since the epoch.", "exact"),
     Column("mono_ns", "Monotonic time of the sample on its node, ns.", "exact"),
 )
@@ -50,24 +50,26 @@ _WHEN = Column("timestamp", "Time of the sample, ISO 8601 with offset.", "text")
 GPU = (
     _WHEN,
     Column("gpu_id", "Index of the GPU within the job.", field="index"),
-    Column("utilization_gpu", "Share of time with a kernel running, %.", high=_FULL, field="utilization_gpu"),
+    Column(
+        "utilization_gpu", "Share of time in which a kernel runs, %.", high=_FULL, field="utilization_gpu"
+    ),
     Column(
         "utilization_memory",
-        "Share of time with the memory bus busy, %; this is not occupancy.",
+        "Share of time in which the memory bus is busy, %; this is not the share of memory in use.",
         high=_FULL,
         field="utilization_memory",
     ),
     Column("memory_used_mb", "GPU memory in use, MiB.", part_of="memory_total_mb", field="memory_used_mb"),
-    Column("memory_total_mb", "GPU memory in all, MiB.", low=1.0, high=_MOST_MIB, field="memory_total_mb"),
+    Column("memory_total_mb", "Total GPU memory, MiB.", low=1.0, high=_MOST_MIB, field="memory_total_mb"),
     Column("temperature", "GPU temperature, °C.", low=_COLDEST, high=_HOTTEST, field="temperature"),
     Column("power_draw_w", "Power, W.", high=_MOST_WATTS, field="power_draw_w"),
     *_WHERE,
     Column("gpu_uuid", "The GPU's UUID.", "text", field="uuid"),
     Column("gpu_name", "The GPU's model.", "text", field="name"),
     Column("sm_clock_mhz", "Clock of the multiprocessors, MHz.", high=_MOST_MHZ, field="sm_clock_mhz"),
-    Column("energy_mj", "Energy since the driver was loaded, mJ.", field="energy_mj"),
+    Column("energy_mj", "Energy used since the driver was loaded, mJ.", field="energy_mj"),
     Column(
-        "clock_event_reasons", "NVML's bit mask of reasons for a lower clock.", field="clock_event_reasons"
+        "clock_event_reasons", "Bit mask of NVML's reasons for a lower clock.", field="clock_event_reasons"
     ),
     Column(
         "sm_active_pct",
@@ -77,7 +79,7 @@ GPU = (
     ),
     Column(
         "tensor_active_pct",
-        "Share of the tensor cores' peak, mean since the last sample, %.",
+        "Share of the tensor cores' peak rate, mean since the last sample, %.",
         high=_FULL,
         field="tensor_active_pct",
     ),
@@ -92,26 +94,29 @@ GPU = (
 
 CPU = (
     _WHEN,
-    Column("cpu_percent", "Busy share of the host's CPUs since the last sample, %.", high=_FULL),
-    Column("memory_percent", "Host memory in use, %.", high=_FULL),
-    Column("memory_used_gb", "Host memory in use, GiB.", part_of="memory_total_gb"),
-    Column("memory_total_gb", "Host memory in all, GiB."),
+    Column("cpu_percent", "Busy share of the node's CPUs since the last sample, %.", high=_FULL),
+    Column("memory_percent", "Node memory in use, %.", high=_FULL),
+    Column("memory_used_gb", "Node memory in use, GiB.", part_of="memory_total_gb"),
+    Column("memory_total_gb", "Total node memory, GiB."),
     *_WHERE,
     Column("job_cpu_percent", "CPU time of the job since the last sample, % of one core."),
-    Column("job_memory_used_bytes", "Memory of the job without file pages that the kernel can drop."),
+    Column("job_memory_used_bytes", "Memory of the job, excluding file pages that the kernel can drop."),
     Column("job_memory_limit_bytes", "Smallest memory limit of the job's cgroup and those above it."),
     Column("cpus_usable", "CPUs that the job may use."),
     Column("disk_read_bytes", "Bytes read from physical disks since boot."),
     Column("disk_write_bytes", "Bytes written to physical disks since boot."),
-    Column("net_sent_bytes", "Bytes sent since boot, loopback, bridges and bonds left out."),
-    Column("net_recv_bytes", "Bytes received since boot, loopback, bridges and bonds left out."),
-    Column("swap_used_bytes", "Swap in use on the machine."),
+    Column("net_sent_bytes", "Bytes sent since boot, excluding loopback, bridges and bonds."),
+    Column("net_recv_bytes", "Bytes received since boot, excluding loopback, bridges and bonds."),
+    Column("swap_used_bytes", "Swap in use on the node."),
     Column("swap_in_bytes", "Bytes read from swap since boot."),
     Column("swap_out_bytes", "Bytes written to swap since boot."),
     Column("job_swap_used_bytes", "Swap in use by the job."),
-    Column("job_memory_limit_hits", "Number of times that the job's limit made the kernel take pages back."),
     Column(
-        "memory_stall_ms", "Time in which a process waited for memory, ms: the job's, else the machine's."
+        "job_memory_limit_hits", "Number of times that the kernel reclaimed pages because of the job's limit."
+    ),
+    Column(
+        "memory_stall_ms",
+        "Time in which a process of the job waited for memory, ms; if unknown, any process of the node.",
     ),
     Column("ib_sent_bytes", "Bytes sent by the ports of InfiniBand and RoCE adapters so far."),
     Column("ib_recv_bytes", "Bytes received by the ports of InfiniBand and RoCE adapters so far."),

@@ -81,7 +81,7 @@ def read_regular(path: Path, most: int = DOCUMENT_BYTES) -> bytes:
             parts.append(part)
             left -= len(part)
     if not left:
-        raise OSError(errno.EFBIG, f"grew beyond {most:,} bytes while it was read", str(path))
+        raise OSError(errno.EFBIG, f"grew beyond {most:,} bytes while being read", str(path))
     return b"".join(parts)
 
 
@@ -241,7 +241,7 @@ def _walk(folder: Path, unread: Unread | None, deep: int) -> Iterator[Path]:
         elif deep:
             yield from _walk(path, unread, deep - 1)
         elif unread is not None:
-            unread.append((path, f"is more than {DEEPEST} folders deep"))
+            unread.append((path, f"is nested more than {DEEPEST} folders deep"))
 
 
 def _is(asked: Callable[..., bool], **how: bool) -> bool:

@@ -81,7 +81,7 @@ def answer(
     said = [*problems, *_complaints(processes)]
     if not seen:
         why = said[0] if said else "no process of this job has torch loaded and runs Python"
-        return _nothing(f"No training process could be seen: {why}.", seconds, said)
+        return _nothing(f"No training process was found: {why}.", seconds, said)
     if several := _several(seen):
         return _nothing(several, seconds, said)
     ranks = _numbered(seen)
@@ -168,7 +168,7 @@ def _per_step(lost_ms: float | None, step_ms: float | None) -> str:
     if step_ms is None:
         return ""
     took = f" A step takes {step_ms:.3g} ms"
-    return f"{took}." if lost_ms is None else f"{took}, {lost_ms:.3g} ms of it are lost."
+    return f"{took}." if lost_ms is None else f"{took}; {lost_ms:.3g} ms of that is lost."
 
 
 def _verdict(
@@ -228,9 +228,9 @@ def _statement(
     place = f" in {where.function} ({where.file}:{where.line})" if where is not None else ""
     cost = f"{_MS * (lost or 0.0):.0f} ms per second"
     if kind == "no_cause_seen" and ranks == 1:
-        return f"One rank was watched for {seconds:g} s: there is no other one to compare it with."
+        return f"Only one rank was watched for {seconds:g} s: there is no other rank to compare it with."
     if kind == "no_cause_seen":
-        return f"No rank stands out: in {seconds:g} s the {ranks} ranks spend the time alike."
+        return f"No rank stands out: in {seconds:g} s the {ranks} ranks spent their time in the same way."
     if not guilty:
         return f"Every rank waits for its data loader, at least {cost}{place}."
     what = "loads data" if kind == "data_loading" else "is late"

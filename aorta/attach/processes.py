@@ -104,7 +104,7 @@ def _check_owner(pid: int, proc: Path) -> None:
     if owner != os.getuid():
         raise RunError(
             f"process {pid} belongs to {owner_name(owner)}",
-            "attach to processes of your own; aorta reads no others",
+            "attach to your own processes; aorta cannot read those of other users",
         )
 
 
@@ -125,14 +125,14 @@ def permission_words(scope: Path = Path("/proc/sys/kernel/yama/ptrace_scope")) -
         level = ""
     if level in ("1", "2"):
         return (
-            "this node allows no process to read another one "
-            f"(kernel.yama.ptrace_scope is {level}); ask the site for ptrace_scope 0, or for CAP_SYS_PTRACE"
+            f"this node does not let one process read another (kernel.yama.ptrace_scope is {level}); ask the "
+            "site for ptrace_scope 0, or for CAP_SYS_PTRACE"
         )
     if level == "3":
         return "this node forbids reading other processes (kernel.yama.ptrace_scope is 3), for everybody"
     return (
-        "reading the process was refused; CAP_SYS_PTRACE is missing, as in a container without it: "
-        "run aorta attach inside the container, or ask for that capability"
+        "reading the process was refused, because CAP_SYS_PTRACE is missing; if the process is in a "
+        "container, run aorta attach inside that container, or ask for the capability"
     )
 
 

@@ -15,10 +15,10 @@ from aorta.launch.tools import Caller, ToolAnswer
 _FORMAT = "%i|%A|%u|%T|%D"
 _ID = re.compile(r"(\d+(?:_\d+|\+\d+)?)(?:\.(\d+))?")
 _HINTS = {
-    "PENDING": "it has not started: squeue --start says when Slurm expects it to",
+    "PENDING": "it has not started: squeue --start shows when Slurm expects it to start",
     "CONFIGURING": "its nodes are being prepared: try again in a minute",
-    "SUSPENDED": "its processes are stopped: scontrol resume JOBID lets them go on",
-    "REQUEUED": "it starts again: try again once it runs",
+    "SUSPENDED": "its processes are stopped: scontrol resume JOBID continues them",
+    "REQUEUED": "it is being restarted: try again once it runs",
     "COMPLETING": "it is ending",
 }
 """The advice for a job that does not run."""
@@ -60,13 +60,15 @@ def running_jobs(job: str, user: str, call: Caller) -> list[RunningJob]:
         raise SchedulerError(f"job {job}: {answer.complaint}", "squeue --me lists your jobs")
     if not rows:
         raise SchedulerError(
-            f"Slurm's queue does not hold job {job}: it ended some time ago, or never was",
+            f"Slurm's queue does not hold job {job}: it ended some time ago, or never existed",
             f"sacct -j {name[1]} shows ended jobs; squeue --me lists yours",
         )
     rows = [row for row in rows if row[0] == name[1]] or rows
     owner, state = rows[0][2], rows[0][3]
     if owner != user:
-        raise PlanError(f"job {job} belongs to {owner}", "attach to a job of your own; aorta reads no others")
+        raise PlanError(
+            f"job {job} belongs to {owner}", "attach to your own jobs; aorta cannot read those of other users"
+        )
     running = [row for row in rows if row[3] == "RUNNING"]
     if not running:
         hint = _HINTS.get(state, f"it has ended: sacct -j {name[1]}, and aorta analyze for what it left")

@@ -177,7 +177,7 @@ def status(folder: ClusterDir) -> ClusterStatus:
         return ClusterStatus(None, [], str(error))
     if not any(process.alive for process in record.processes):
         return ClusterStatus(
-            record, [], "no daemon runs: the machine was restarted, or something else ended the daemons"
+            record, [], "no daemon is running: the machine was restarted, or something else ended the daemons"
         )
     try:
         return ClusterStatus(record, nodes(folder))
@@ -248,7 +248,7 @@ def _refuse_taken_ports(settings: ClusterSettings) -> None:
                 if error.errno != errno.EADDRINUSE:
                     continue
                 raise ClusterError(
-                    f"port {port}, which {daemon} needs, is taken{_listener(port)}",
+                    f"port {port}, which {daemon} needs, is in use{_listener(port)}",
                     "end that program, or run the cluster on another machine",
                 ) from error
 

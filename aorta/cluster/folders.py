@@ -75,7 +75,7 @@ def refuse_anothers(folder: ClusterDir) -> None:
     end = "sudo make cluster-down" if owner == 0 else f"ask {name} for `make cluster-down`"
     raise ClusterError(
         f"{folder.root} is the cluster of {name}",
-        f"to use it: export SLURM_CONF={shlex.quote(str(folder.slurm_conf))}; to end it: {end}",
+        f"to use it, run export SLURM_CONF={shlex.quote(str(folder.slurm_conf))}; to end it: {end}",
     )
 
 

@@ -183,16 +183,16 @@ def prometheus_text(found: Sequence[AccountedRun], now_s: float) -> str:
         states[one.state or "unknown"] += 1
     rows = lost_hours(found)
     by_cause: list[tuple[str, str, list[float | None]]] = [
-        ("aorta_rank_hours", "Hours times ranks, by verdict.", [row.rank_hours for row in rows]),
-        ("aorta_gpu_hours", "Hours times GPUs, by verdict.", [row.gpu_hours for row in rows]),
+        ("aorta_rank_hours", "Rank-hours by verdict.", [row.rank_hours for row in rows]),
+        ("aorta_gpu_hours", "GPU-hours by verdict.", [row.gpu_hours for row in rows]),
         (
             "aorta_lost_rank_hours",
-            "Hours times ranks that the verdict's cause costs, where that was predicted.",
+            "Rank-hours lost to the verdict's cause, if they were predicted.",
             [row.lost_rank_hours for row in rows],
         ),
         (
             "aorta_lost_gpu_hours",
-            "Hours times GPUs that the verdict's cause costs, where that was predicted.",
+            "GPU-hours lost to the verdict's cause, if they were predicted.",
             [row.lost_gpu_hours for row in rows],
         ),
     ]

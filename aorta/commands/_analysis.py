@@ -76,7 +76,7 @@ def _with_counters(run: RunDir, data: RunData, analysis: Analysis) -> Analysis:
         if found is not None and getattr(use, name) is None and getattr(found, name) is not None
     }
     if found is not None and more:
-        note = f"{', '.join(more)}: by nsys, {found.gpus} GPUs during its capture, not over the steady steps"
+        note = f"{', '.join(more)}: by nsys, {found.gpus} GPUs during its capture, not over all steady steps"
         quality = msgspec.structs.replace(quality, notes=[*quality.notes, note])
     return msgspec.structs.replace(
         analysis, data_quality=quality, utilization=msgspec.structs.replace(use, **more)

@@ -100,8 +100,8 @@ def _submission(submission: SubmissionDir) -> dict[str, Side]:
     choice = choose(submission.root.absolute().parent, submission)
     if not choice.chosen:
         raise ArtefactError(
-            f"{submission.root}: no job of it has written anything",
-            f"see what became of them with `aorta status {shlex.quote(str(submission.root))}`",
+            f"{submission.root}: none of its jobs has written anything",
+            f"see the state of its jobs with `aorta status {shlex.quote(str(submission.root))}`",
         )
     return {item.scenario.name: _run(item.run) for item in choice.chosen}
 

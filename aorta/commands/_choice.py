@@ -85,7 +85,10 @@ def choose(results: Path, submission: SubmissionDir | None = None) -> Choice:
             and own.root.resolve() != run.root.resolve()
             and _started(own) > job.submitted_wall_ns
         ):
-            note = f"{own.root.name} was run by hand after the submission and replaces its {run.root.name}"
+            note = (
+                f"{own.root.name} was run by hand after the submission, and replaces {run.root.name} of the "
+                "submission"
+            )
             chosen[scenario] = Chosen(scenario, own, note, program=_program(own)[1])
         elif holds_run(run.root):  # the folder alone is made when a job is accepted
             chosen[scenario] = Chosen(scenario, run, program=job.program or _program(run)[1])
@@ -170,7 +173,7 @@ def _without_jobs(submission: SubmissionDir) -> list[Problem]:
     names = ", ".join(scenario.name for scenario in submission.prepared())
     if not names:
         return []
-    reason = f"submission {submission.root.name} has no job: none of {names} was accepted"
+    reason = f"submission {submission.root.name} has no job, because none of {names} was accepted"
     return [Problem(file=str(submission.root), reason=reason)]
 
 
@@ -185,7 +188,7 @@ def _jobs(submission: SubmissionDir) -> tuple[dict[Scenario, SubmittedJob], list
     torn: list[str] = []
     jobs = {Scenario(job.scenario): job for job in read_jobs(submission, torn.append)}
     refused = [scenario for scenario in submission.prepared() if scenario not in jobs]
-    why = "it is in none of the lines that can be read" if torn else "it was not accepted"
+    why = "it is in none of the readable lines" if torn else "it was not accepted"
     missing = [Problem(file=str(submission.jobs), reason=message) for message in torn]
     missing += [
         Problem(file=str(submission.config(scenario)), reason=f"{scenario.name}: has no job; {why}")
@@ -247,5 +250,7 @@ def _started(run: RunDir) -> int:
 
 
 def _never_started(scenario: Scenario, job: SubmittedJob, run: RunDir) -> Problem:
-    reason = f"{scenario.name}: job {job.job_id} has written nothing: it waits, or ended before it started"
+    reason = (
+        f"{scenario.name}: job {job.job_id} has written nothing: it is waiting, or ended before it started"
+    )
     return Problem(file=str(run.root), reason=reason)

@@ -57,10 +57,10 @@ def fault(error: Exception, about: str = "") -> AortaError:
 
 def _what_to_do(error: OSError) -> str:
     if error.errno in _NO_ROOM:
-        return "make room, or name another folder, such as with --results or --docs"
+        return "free some space, or name another folder with --results or --docs"
     if error.errno in _MAY_NOT:
         return f"{_rights(Path(os.fsdecode(error.filename)))}name another folder, such as with --results"
-    return "look at the file system, then try again"
+    return "check the file system, then try again"
 
 
 def _rights(path: Path) -> str:
@@ -71,7 +71,7 @@ def _rights(path: Path) -> str:
         except OSError:
             continue
         mode = stat.S_IMODE(seen.st_mode)
-        return f"{near} belongs to {owner_name(seen.st_uid)}, mode {mode:04o}: ask for the right, or "
+        return f"{near} belongs to {owner_name(seen.st_uid)}, mode {mode:04o}: ask for write access, or "
     return ""
 
 

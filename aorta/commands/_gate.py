@@ -67,7 +67,7 @@ class Runner:
         value, what = (cpu_s, CPU) if self.cpu_time else self._value(folder, output, wall_s)
         if self.measured not in ("", what):
             raise ArtefactError(
-                f"{folder}: gave the {what}, the runs before it the {self.measured}",
+                f"{folder}: this run gave the {what}, but earlier runs gave the {self.measured}",
                 "both commands must leave step records, or neither",
             )
         self.measured = what
@@ -102,9 +102,7 @@ class Runner:
                     ) from None
                 raise
         if code != 0:
-            raise ArtefactError(
-                f"{command}: ended with exit status {code}", f"what it printed is in {output}"
-            )
+            raise ArtefactError(f"{command}: ended with exit status {code}", f"see its output in {output}")
         return output
 
     def _value(self, folder: Path, output: Path, wall_s: float) -> tuple[float, str]:
@@ -116,7 +114,7 @@ class Runner:
                 value = 0.0
             if value <= 0:
                 raise ArtefactError(
-                    f"{output}: {self.pattern.pattern!r} finds no positive number",
+                    f"{output}: {self.pattern.pattern!r} matches no positive number",
                     "the pattern needs one group, such as --metric 'step_ms=([0-9.]+)'",
                 )
             return value, PRINTED

@@ -39,11 +39,11 @@ def unjudgeable(config: Config, own: OwnProgram, *, own_program: bool) -> list[s
     unrecorded = UNRECORDED if own_program else 0
     left, said = max(limit - warmup - unrecorded, 0), []
     if left < least:
-        hooks = f", and hooks leave {unrecorded} unrecorded" if unrecorded else ""
+        hooks = f", and hooks do not record {unrecorded}" if unrecorded else ""
         said.append(
-            f"{name} is {limit}, and capture.warmup_steps keeps the first {warmup} out{hooks}: "
-            f"{plural(left, 'step')} cannot be judged, {least} can. "
-            f"Set {name} to {warmup + least + unrecorded} or more"
+            f"{name} is {limit}, and capture.warmup_steps leaves out the first {warmup}{hooks}: "
+            f"{plural(left, 'step')} cannot be judged; {least} are needed. Set {name} to "
+            f"{warmup + least + unrecorded} or more"
         )
     return said + ([] if own_program else _of_profiler(config, limit))
 
@@ -57,5 +57,5 @@ def _of_profiler(config: Config, limit: int) -> list[str]:
         return []
     return [
         f"training.max_steps is {limit}, and torch.profiler records from step {before} on: its traces would "
-        f"hold no whole step. Set training.max_steps to {before + config.profiling.active} or more"
+        f"contain no whole step. Set training.max_steps to {before + config.profiling.active} or more"
     ]

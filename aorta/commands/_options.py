@@ -131,7 +131,7 @@ def jobs_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "job_ids",
         multiple=True,
         metavar="ID",
-        help="This job instead of a submission's; an array's id stands for its tasks.",
+        help="Use this job instead of a submission; the id of an array stands for all its tasks.",
     )
     folder = click.Path(path_type=Path, file_okay=False)
     return click.argument("submission", required=False, type=folder)(jobs(function))
@@ -159,7 +159,7 @@ def docs_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--docs",
         type=click.Path(path_type=Path, file_okay=False),
-        help="Where the report goes. Default: docs/ in aorta's own checkout, elsewhere next to the results.",
+        help="Where the report goes. Default: docs/ in aorta's own checkout, otherwise next to the results.",
     )(function)
 
 
@@ -171,7 +171,7 @@ class GpuCount(click.IntRange):
         kind, colon, count = str(value).rpartition(":")
         if colon and count.isascii() and count.isdigit():
             self.fail(
-                f"{value!r} names a type of GPU. Say --gpus-per-node {count}, and choose nodes with "
+                f"{value!r} names a type of GPU. Use --gpus-per-node {count}, and choose nodes with "
                 f"{kind!r} by --constraint or --partition.",
                 param,
                 ctx,
@@ -199,7 +199,7 @@ _RUNS: tuple[Decorator, ...] = (
     click.option(
         "--profiler",
         type=click.Choice(["auto", "none", "nsys", "rocprofv3"]),
-        help="Around each rank. Default: the configuration's.",
+        help="Profiler to run around each rank. Default: from the configuration.",
     ),
 )
 """Options that say which runs there are, and how they are configured."""
@@ -210,19 +210,20 @@ _PROGRAM: tuple[Decorator, ...] = (
         type=click.Choice(["auto", "none"]),
         default="auto",
         show_default=True,
-        help="How your own program gets step records: by aorta's hooks, or not at all.",
+        help="Whether aorta's hooks record the steps of your own program.",
     ),
     click.option(
         "--python",
         metavar="PATH",
-        help="Interpreter of your own program. Default: that of the active environment.",
+        help="Python interpreter for your own program. Default: from the active environment.",
     ),
     click.option(
         "--launcher",
         type=click.Choice(["aorta", "own"]),
         default="aorta",
         show_default=True,
-        help="Who starts the ranks of your own program. own: it starts them itself, once per node.",
+        help="What starts the ranks of your own program. own: aorta starts the program once per node, and it "
+        "starts its ranks.",
     ),
     click.option(
         "--steps",
@@ -233,7 +234,8 @@ _PROGRAM: tuple[Decorator, ...] = (
     click.option(
         "--container",
         metavar="IMAGE",
-        help="Run the ranks in this image, by pyxis, Apptainer or Charliecloud (container.runtime).",
+        help="Run the ranks in this container image, with pyxis, Apptainer or Charliecloud "
+        "(container.runtime).",
     ),
 )
 """Options for a program of the user's own."""
@@ -248,7 +250,7 @@ _SIZES: tuple[Decorator, ...] = (
         "--monitor-interval",
         type=click.FloatRange(0.1, 60),
         metavar="S",
-        help="Seconds between samples. Default: the configuration's.",
+        help="Seconds between samples. Default: from the configuration.",
     ),
     click.option("--gpus-per-node", type=GpuCount(min=0), envvar=names.GPUS_PER_NODE),
     click.option(
@@ -288,14 +290,14 @@ _SLURM: tuple[Decorator, ...] = (
     click.option("--partition", envvar="SLURM_PARTITION", help="Default: SLURM_PARTITION."),
     click.option("--qos"),
     click.option("--constraint"),
-    click.option("--cpus-per-task", type=click.IntRange(min=1), help="CPUs of the task on each node."),
+    click.option("--cpus-per-task", type=click.IntRange(min=1), help="CPUs for the task on each node."),
     click.option("--exclusive", is_flag=True, help="Whole nodes."),
     click.option("--sbatch-line", "sbatch_lines", multiple=True, metavar="LINE", help="Such as --mem=64G."),
-    click.option("--assume-shared", is_flag=True, help="Trust that the results folder is shared."),
+    click.option("--assume-shared", is_flag=True, help="Assume that all nodes see the results folder."),
     click.option(
-        "--aggregate", is_flag=True, help="Chain a job that analyses the others when they have ended."
+        "--aggregate", is_flag=True, help="Add a job that analyses the other jobs when they have ended."
     ),
-    click.option("--dry-run", is_flag=True, help="Print the scripts exactly; submit nothing."),
+    click.option("--dry-run", is_flag=True, help="Print the exact scripts, and submit nothing."),
 )
 """Options for Slurm besides nodes, GPUs and time."""
 

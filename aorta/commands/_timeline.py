@@ -66,7 +66,9 @@ def of_traces(paths: Sequence[Path]) -> tuple[Content, Traces]:
     read = read_traces(paths)
     found = captures([summarise(trace) for trace in read.traces])[0]
     epochs = {item.rank: item.epoch_ns for item in found.ranks}
-    aligned = _aligned(found, epochs) or Alignment({}, "wall clocks as they are: no collectives in common")
+    aligned = _aligned(found, epochs) or Alignment(
+        {}, "wall clocks as recorded, because there are no collectives in common"
+    )
     samples, _ = find_samples(paths)
     # Samples whose zone is unknown have no place.
     tables = {item.kind: frame_of(item.table) for item in samples if not item.zoneless}
@@ -100,7 +102,7 @@ def _aligned_records(data: RunData) -> Alignment:
     by_rank = {rank: steps for rank, steps in data.records.by_rank.items() if steps}
     lines = step_timelines(by_rank)
     if not all(line.starts for line in lines.values()):
-        return Alignment({}, "wall clocks as they are: the records hold no collectives")
+        return Alignment({}, "wall clocks as recorded, because the records contain no collectives")
     wall = {rank: steps[0].wall_start_ns - steps[0].mono_start_ns for rank, steps in by_rank.items()}
     return align(lines, clocks(data, by_rank), wall)
 

@@ -141,8 +141,10 @@ def _nothing(
 ) -> ArtefactError:
     """Returns the error that says of every named file why no trace was read from it."""
     if samples:
-        message = "only samples of GPUs and hosts, without a trace: samples do not show why a GPU waits"
-        return ArtefactError(message, "name the traces of the same run, too, or a run directory")
+        message = (
+            "there are only samples of GPUs and nodes, without a trace: samples do not show why a GPU waits"
+        )
+        return ArtefactError(message, "also name the traces of the same run, or name a run directory")
     known = known | {Path(item.file) for item in error.problems if item.file}
     every = (*files.problems, *error.problems, *problems, *_unused(files, known))
     reasons = list(dict.fromkeys(item.reason for item in every))

@@ -32,7 +32,7 @@ NO_VERDICT = 6
     "--html", metavar="FILE", help="Write the report as one HTML page that opens without a network."
 )
 @click.option("--redact", is_flag=True, help="Remove host names, users and paths from the HTML page.")
-@click.option("--full", is_flag=True, help="Print the whole report of raw traces, not 40 lines of it.")
+@click.option("--full", is_flag=True, help="Print the whole report of raw traces instead of 40 lines.")
 @click.option("--no-accounting", is_flag=True, help="Do not ask Slurm's accounting about the job.")
 @threshold_option
 def command(
@@ -72,7 +72,7 @@ def command(
     if refused is not None:
         raise ArtefactError(
             f"no report is kept in {paths[0]}: {refused.strerror}",
-            "the analysis above is whole; to keep it, copy the run, or give --json FILE or --html FILE",
+            "the analysis above is complete; to keep it, copy the run, or use --json FILE or --html FILE",
         )
     if shown.analysis.verdict.kind == "insufficient_data":
         click.get_current_context().exit(NO_VERDICT)
@@ -90,7 +90,7 @@ def _analyze_run(
         shown, refused = report(run, overrides, query_accounting=query_accounting)
     except OSError as error:
         raise ArtefactError(
-            f"{error.filename or run.root}: {error.strerror}", "the analysis needs to read there"
+            f"{error.filename or run.root}: {error.strerror}", "ask for read access to this folder"
         ) from error
     except AortaError:
         raise
@@ -160,7 +160,7 @@ def _refuse_nothing(paths: tuple[Path, ...]) -> None:
         import shlex
 
         raise ConfigError(
-            f"{len(named)} run directories are named, but an analysis takes one run",
+            f"{len(named)} run directories are named, but an analysis reads only one run",
             f"compare them: aorta compare {shlex.quote(str(named[0]))} {shlex.quote(str(named[1]))}",
         )
     if len(paths) > 1 or is_file(paths[0]):

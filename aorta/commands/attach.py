@@ -22,7 +22,11 @@ _LARGEST_BYTES = 64 << 20
 @click.command("attach")
 @click.argument("job", metavar="[JOBID]", required=False)
 @click.option(
-    "--pid", "pids", multiple=True, type=click.IntRange(min=1), help="Processes of this node instead."
+    "--pid",
+    "pids",
+    multiple=True,
+    type=click.IntRange(min=1),
+    help="Look at processes of this node instead of a job.",
 )
 @click.option(
     "--seconds",
@@ -123,7 +127,7 @@ def _with_recorders(found: AttachAnswer, views: Sequence[NodeView]) -> AttachAns
     ranks = [item.rank for item in hang.ranks]
     if found.kind == "hang" and found.ranks == ranks:
         return replace(found, hang=hang)  # the stacks tell the line, too
-    said = f"{hang_verdict(hang, '').statement} So say {len(recordings)} flight recorders."
+    said = f"{hang_verdict(hang, '').statement} Source: {len(recordings)} flight recorders."
     return replace(found, kind="hang", ranks=ranks, statement=said, hang=hang)
 
 
@@ -131,7 +135,7 @@ def _show(found: AttachAnswer) -> None:
     say(found.statement)
     for item in found.by_rank:
         line = item.where
-        most = f"most in {line.function} ({line.file}:{line.line})" if line else "no line of its own"
+        most = f"most in {line.function} ({line.file}:{line.line})" if line else "no distinct line"
         share = f", {100 * line.share:.0f} %" if line else ""
         cpu = "" if item.cpu is None else f", uses {item.cpu:.1f} CPUs"
         times = f"waits {100 * item.waiting:.0f} %, loads {100 * item.loading:.0f} %{cpu}"

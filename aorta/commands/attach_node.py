@@ -12,8 +12,8 @@ from aorta.commands._say import say_encoded
 @click.option("--seconds", default=5.0, type=click.FloatRange(min=1, max=60))
 @click.option("--node-index", type=click.IntRange(min=0), help="Only processes of this node of the job.")
 @click.option("--step", metavar="NUMBER", help="Only processes of this step.")
-@click.option("--recorders", is_flag=True, help="Flight recorders, too, where processes offer them.")
-@click.option("--looks", default=1, type=click.IntRange(min=1), help="How often to look, one after another.")
+@click.option("--recorders", is_flag=True, help="Also read flight recorders, if processes offer them.")
+@click.option("--looks", default=1, type=click.IntRange(min=1), help="Number of looks, one after another.")
 def command(
     job: str, seconds: float, node_index: int | None, step: str | None, *, recorders: bool, looks: int
 ) -> None:

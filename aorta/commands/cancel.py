@@ -38,14 +38,14 @@ def command(submission: Path | None, job_ids: tuple[str, ...], results: Path) ->
     if going:
         slurm.cancel([job.job_id for job in going], call)
     if known := ", ".join(job.job_id for job in going if job.job_id not in unknown):
-        say(f"cancelled: {known}; what they wrote stays: {how_to('aggregate', results)}")
+        say(f"cancelled: {known}; their results stay: {how_to('aggregate', results)}")
     if not unknown:
         return
     names = ", ".join(sorted(unknown))
     if not job_ids:  # a task that was cancelled before it started leaves its array without a trace
-        say(f"Slurm does not know {names} any more")
+        say(f"Slurm no longer knows {names}")
         return
     raise SchedulerError(
         f"Slurm does not know {names}",
-        "a job that ended long ago, or another id: squeue -u $USER lists yours",
+        "the job ended long ago, or the id is wrong: squeue -u $USER lists your jobs",
     )

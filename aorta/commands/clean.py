@@ -20,13 +20,14 @@ _LAST_DAY_S = 86_400
     "--older-than",
     type=Age(),
     metavar="AGE",
-    help="Such as 12h, 30d or 8w, by the last change.",
+    help="Age since the last change, such as 12h, 30d or 8w.",
 )
 @click.option(
     "--keep-below",
     type=Size(),
     metavar="SIZE",
-    help="Such as 20G: remove the oldest until the rest is smaller. What changed in the last day stays.",
+    help="Remove the oldest folders until the rest is smaller, such as 20G. Folders that changed in the last "
+    "day stay.",
 )
 @click.option("--dry-run", is_flag=True, help="List what would be removed; remove nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -48,7 +49,10 @@ def command(older_than: int | None, keep_below: int | None, dry_run: bool, yes: 
     if keep_below is not None:
         found, rest = beyond(found, results, keep_below)
         if rest > keep_below:
-            say(f"{rest / 1e6:,.1f} MB stay, more than asked for: they are younger, or not aorta's")
+            say(
+                f"{rest / 1e6:,.1f} MB stay, which is more than requested: these folders are too young, or "
+                f"aorta did not create them"
+            )
     if not found:
         say(f"nothing below {results} {'is that old' if keep_below is None else 'has to go'}")
         return 0
@@ -61,7 +65,7 @@ def command(older_than: int | None, keep_below: int | None, dry_run: bool, yes: 
     if not yes:
         if not sys.stdin.isatty():
             raise click.UsageError(
-                "this removes files and cannot ask here: add --yes, or look with --dry-run"
+                "this removes files but cannot ask for confirmation here: add --yes, or check with --dry-run"
             )
         if not click.confirm("Remove them?"):
             say("nothing was removed")

@@ -37,7 +37,9 @@ def command() -> None:
     help="Put nodes in network namespaces. Default: if root and kernel allow it.",
 )
 @click.option(
-    "--rate", metavar="RATE", help="Limit each node's link, such as 100mbit; needs network namespaces."
+    "--rate",
+    metavar="RATE",
+    help="Limit the rate of each node's link, such as 100mbit; needs network namespaces.",
 )
 @click.option("--install", is_flag=True, help="Install missing packages with apt-get (root).")
 def up(directory: Path, nodes: int, netns: bool | None, rate: str | None, install: bool) -> None:

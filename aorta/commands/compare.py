@@ -25,13 +25,13 @@ SAME_RUN = (
     "them before you trust a small difference."
 )
 WINDOWS = (
-    "Times of event_window are ready-to-done windows of the collectives, launch and queueing included;"
-    " compare them with windows only."
+    "Times of event_window run from ready to done, including launch and queueing; compare them only with "
+    "other windows."
 )
 
 DETAIL = (
-    "Some runs time every step in detail, which takes time; others time only some steps. step_ms includes "
-    "that difference."
+    "Some runs time every step in detail, which takes extra time; other runs time only some steps. step_ms "
+    "includes that difference."
 )
 
 
@@ -45,10 +45,12 @@ DETAIL = (
     multiple=True,
     help="Folder with rank_<rank>_metrics.jsonl; one for each --label.",
 )
-@click.option("--label", "labels", multiple=True, help="Name of the --log-dir before it.")
+@click.option("--label", "labels", multiple=True, help="Name of the preceding --log-dir.")
 @click.option("--output", type=click.Path(path_type=Path), help="Folder to write into.")
-@click.option("--reference", help="Label that the others are compared with. Default: the first.")
-@click.option("--candidate", "candidates", multiple=True, help="Labels to compare. Default: all others.")
+@click.option("--reference", help="Label that the others are compared with. Default: the first label.")
+@click.option(
+    "--candidate", "candidates", multiple=True, help="Labels to compare. Default: all other labels."
+)
 def command(sides: tuple[Path, ...], json_path: str | None, **options: Any) -> None:
     """Compare BEFORE with AFTER: step time, efficiency, verdict and parts.
 
@@ -60,7 +62,7 @@ def command(sides: tuple[Path, ...], json_path: str | None, **options: Any) -> N
     """
     if options["log_dirs"]:
         if sides:
-            raise ConfigError("BEFORE AFTER and --log-dir are two forms", "use one of them")
+            raise ConfigError("BEFORE AFTER and --log-dir cannot be used together", "use one of them")
         _compare_records(**options)
         return
     if len(sides) != 2:
@@ -130,7 +132,7 @@ def _chosen(
     for label in labels:
         if not re.fullmatch(r"[\w.+-]+", label) or labels.count(label) > 1:
             raise ConfigError(
-                f"--label {label!r} cannot name a file of its own", "use letters, digits, . _ + -, each once"
+                f"--label {label!r} cannot be used as a file name", "use letters, digits, . _ + -, each once"
             )
     for option, wanted in (("--reference", (reference,) if reference else ()), ("--candidate", candidates)):
         for label in wanted:
@@ -211,6 +213,6 @@ def _none_steady(by_rank: Mapping[int, StepColumns]) -> Problem:
     told = ", ".join(f"{count} {phase}" for phase, count in phases.most_common())
     return Problem(
         file="rank_*_metrics.jsonl",
-        reason=f"no step is steady on every rank; records by phase: {told}. Steps count from"
-        " capture.warmup_steps on: run more of them (training.max_steps)",
+        reason=f"no step is steady on every rank; records by phase: {told}. Steps count after "
+        f"capture.warmup_steps: run more steps (training.max_steps)",
     )

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 @click.command("configure")
-@click.option("--account", envvar="SLURM_ACCOUNT", help="Default: SLURM_ACCOUNT, else asked.")
-@click.option("--partition", envvar="SLURM_PARTITION", help="Default: SLURM_PARTITION, else asked.")
+@click.option("--account", envvar="SLURM_ACCOUNT", help="Default: SLURM_ACCOUNT, otherwise asked.")
+@click.option("--partition", envvar="SLURM_PARTITION", help="Default: SLURM_PARTITION, otherwise asked.")
 @click.option(
     "--gpus-per-node",
     type=click.IntRange(min=0),
-    help="Default: asked, with all of a node's as the suggestion.",
+    help="Default: asked, suggesting all GPUs of a node.",
 )
 @click.option(
     "--output",
@@ -56,7 +56,7 @@ def command(account: str | None, partition: str | None, gpus_per_node: int | Non
         what = (
             "no account is used" if settings.account is None else f"account {settings.account} is not checked"
         )
-        say(f"note: this cluster has no accounting to ask; {what}")
+        say(f"note: this cluster has no accounting; {what}")
     named = [settings.account or "no account", f"partition {settings.partition}"]
     say(f"{output}: {', '.join(named)}, {settings.gpus_per_node} GPUs per node")
     then = "./scripts/run_profiling.sh" if is_checkout(Path.cwd()) else "aorta submit -- YOUR_PROGRAM.py"
@@ -103,7 +103,7 @@ def _ask(what: str, option: str, names: list[str], default: str | None) -> str:
         def named(text: str) -> str:
             # Without this, an empty line would be asked again without a word.
             if text not in names:
-                raise click.UsageError(f"there is no default; type one of: {', '.join(names)}")
+                raise click.UsageError(f"there is no default; type one of {', '.join(names)}")
             return text
 
         question = f"{what} ({', '.join(names)})"
@@ -111,6 +111,6 @@ def _ask(what: str, option: str, names: list[str], default: str | None) -> str:
         return typed
     if default is None:
         raise PlanError(
-            f"which {what}? there are: {', '.join(names)}", f"say {option}, or run this in a terminal"
+            f"which {what}? there are: {', '.join(names)}", f"use {option}, or run this in a terminal"
         )
     return default

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 @click.command("doctor")
 @results_option
-@click.option("--json", "as_json", is_flag=True, help="For programs: everything, on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON on standard output.")
 @click.option(
     "--need",
     "needed",
     multiple=True,
     type=click.Choice(NAMES),
-    help="Exit with 1 unless this works; repeatable. Default: analyze, and profile or submit.",
+    help="Exit with 1 unless this works; may be repeated. Default: analyze, and profile or submit.",
 )
 @click.option(
     "--python",
     metavar="PATH",
-    help="Ask this interpreter instead whether hooks work in programs that it runs.",
+    help="Check if hooks work in programs that this interpreter runs.",
 )
 def command(results: Path, as_json: bool, needed: tuple[str, ...], python: str | None) -> int:
     """Look at this machine and say what will work on it. Changes nothing.

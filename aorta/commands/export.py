@@ -32,7 +32,7 @@ def mlflow(run: Path, tracking_uri: str | None, experiment: str) -> None:
 @click.option(
     "--dir", "folder", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="For wandb/."
 )
-@click.option("--online", is_flag=True, help="Send it at once; needs an account.")
+@click.option("--online", is_flag=True, help="Send the run at once; needs an account.")
 def wandb(run: Path, project: str, folder: Path, online: bool) -> None:
     """Write RUN, which was analysed, for W&B; without --online nothing is sent."""
     from aorta.exports.trackers import to_wandb

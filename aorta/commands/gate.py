@@ -35,7 +35,9 @@ SLOWER = 1
     help="Maximum number of blocks of four runs.",
 )
 @click.option("--metric", metavar="REGEX", help="Pattern of the number in a run's output; smaller is better.")
-@click.option("--cpu-time", is_flag=True, help="Measure the CPU time of the command: for shared machines.")
+@click.option(
+    "--cpu-time", is_flag=True, help="Measure the CPU time of the command, which suits shared machines."
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1),
@@ -68,7 +70,7 @@ def command(
     of the whole command. A command may be `srun ...` or `sbatch --wait ...`, so that runs are Slurm jobs.
     """
     if metric is not None and cpu_time:
-        raise ConfigError("--metric and --cpu-time are two measures", "use one of them")
+        raise ConfigError("--metric and --cpu-time cannot be used together", "use one of them")
     from aorta.artefacts.io import write_json, write_text
     from aorta.commands._gate import Runner, decide
     from aorta.commands._signals import EndingSignals
@@ -84,7 +86,7 @@ def command(
             with EndingSignals() as signals:
                 result = decide(SequentialTest(GatePlan(limit=limit / 100.0, most_blocks=blocks)), runner)
         except KeyboardInterrupt:
-            say("interrupted: the current run was ended; B is not judged", err=True)
+            say("interrupted: the current run was ended, and B was not judged", err=True)
             return 128 + (signals.number or signal.SIGINT)
         except Exception as error:
             write_text(folder / "gate.xml", unfinished(first, second, str(error)))
@@ -118,6 +120,6 @@ def _pattern(metric: str | None) -> re.Pattern[str] | None:
         raise ConfigError(f"--metric {metric!r}: {error}", "a regular expression with one group") from error
     if pattern.groups != 1:
         raise ConfigError(
-            f"--metric {metric!r} has {pattern.groups} groups", "put parentheses around the number alone"
+            f"--metric {metric!r} has {pattern.groups} groups", "put parentheses around only the number"
         )
     return pattern

@@ -16,11 +16,13 @@ import click
 )
 @click.option("--interval", type=click.FloatRange(0.1, 60), default=1.0, show_default=True, help="Seconds.")
 @click.option(
-    "--node-index", type=click.IntRange(min=0), default=0, show_default=True, help="Written on each row."
+    "--node-index",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Index of the node, written in each row.",
 )
-@click.option(
-    "--gpu-uuid", "gpu_uuids", multiple=True, help="A GPU of the job; default: those that are visible."
-)
+@click.option("--gpu-uuid", "gpu_uuids", multiple=True, help="A GPU of the job. Default: all visible GPUs.")
 @click.option("--no-gpu", is_flag=True, help="Do not sample GPUs.")
 @click.option("--no-cpu", is_flag=True, help="Do not sample CPU, memory, disk and network.")
 @click.option("--parent-pid", type=click.IntRange(min=1), help="Stop when this process has ended.")

@@ -60,7 +60,7 @@ def command(**options: Any) -> int:
     request = dataclasses.replace(request, submission=open_submission(request.submission, configs))
     plans = moved(plans, request.submission)
     if gpus and not per_node and options["gpus_per_node"] is None:
-        say(f"note: {len(gpus)} GPUs cannot serve so many nodes, so this runs on the CPU; see --nodes")
+        say(f"note: {len(gpus)} GPUs are too few for so many nodes, so this runs on the CPU; see --nodes")
     say(f"configuration: {config} ({why})")
     warn_unjudgeable(configs.values(), request.own, own_program=bool(request.command))
     completed, told = run_all(plans, request, gpus)
@@ -86,7 +86,7 @@ def gpus_per_node(asked: int | None, gpus: Sequence[str], nodes: int) -> int:
     if asked * nodes > len(gpus):
         raise PlanError(
             f"{nodes} nodes with {asked} GPUs each are {asked * nodes} GPUs; this machine has {len(gpus)}",
-            "say --gpus-per-node 0 for a CPU run, or fewer nodes with --nodes 1",
+            "use --gpus-per-node 0 for a CPU run, or fewer nodes with --nodes 1",
         )
     return asked
 
@@ -146,7 +146,7 @@ def _say_end(view: JobView, name: str, output: Path) -> None:
     reason = f": {view.reason}" if view.reason else ""
     say(f"{name}: {view.state.name} after {view.elapsed_s} s{reason}")
     if not view.state.ok:
-        say(f"  what it printed: {output}")
+        say(f"  see its output in {output}")
 
 
 def _end(run: LocalRun) -> None:

@@ -13,7 +13,7 @@ from aorta.errors import ArtefactError
 @click.command()
 @click.argument("run_dir", metavar="RUN_DIR", type=click.Path(path_type=Path))
 @click.option(
-    "--node", type=click.IntRange(min=0), help="Only the ranks of this node; default: those of all nodes."
+    "--node", type=click.IntRange(min=0), help="Reduce only the ranks of this node. Default: all ranks."
 )
 def command(run_dir: Path, node: int | None) -> None:
     """Reduce the traces in RUN_DIR to nodes/node<i>/traces/rank_<r>.json.
@@ -34,5 +34,6 @@ def command(run_dir: Path, node: int | None) -> None:
             say(f"{folder.root.name}: {f'reduced rank {ranks}' if ranks else 'no trace to reduce'}")
     except OSError as error:
         raise ArtefactError(
-            f"{error.filename or run.root}: {error.strerror}", "the summaries need to be written there"
+            f"{error.filename or run.root}: {error.strerror}",
+            "give yourself write access, because the summaries are written there",
         ) from error

@@ -28,7 +28,7 @@ def command() -> None:
     show_default=True,
     help="Folder of the runs.",
 )
-@click.option("--analyze", "analyse", is_flag=True, help="Analyse the run first if it was not analysed.")
+@click.option("--analyze", "analyse", is_flag=True, help="Analyse the run first if that was not done.")
 def line(job_id: str, results: Path, analyse: bool) -> None:
     """Print one line about the run of JOB_ID: verdict, step time, requested against used."""
     from aorta.artefacts.files import is_there

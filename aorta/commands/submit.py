@@ -113,12 +113,15 @@ def checked_plans(request: LaunchRequest) -> tuple[list[LaunchPlan], bool]:
     storage = probe(request.results)
     plans = make_plans(request, storage, site)
     if request.account is not None and site.accounts is None:
-        say(f"note: account {request.account} is not checked: there is no accounting to ask", err=True)
+        say(
+            f"note: account {request.account} is not checked, because this cluster has no accounting",
+            err=True,
+        )
     _note_idle_gpus(request, site)
     if storage.shared is None and not request.assume_shared:
         say(
-            f"note: {storage.path} is on {storage.fs_type or 'an unknown file system'}; whether the nodes "
-            "see it is not known",
+            f"note: {storage.path} is on {storage.fs_type or 'an unknown file system'}, and it is not known "
+            "if the nodes see it",
             err=True,
         )
     return plans, site.is_one_machine(request.partition)
@@ -129,7 +132,8 @@ def _note_idle_gpus(request: LaunchRequest, site: Site) -> None:
     most = max((site.partitions[name].gpus for name in names if name in site.partitions), default=0)
     if most and request.gpus_per_node is None:
         say(
-            f"note: no GPUs are asked for, and the nodes have {most}: --gpus-per-node {most} asks for them",
+            f"note: no GPUs are requested, but the nodes have {most}: use --gpus-per-node {most} to request "
+            "them",
             err=True,
         )
 

@@ -50,9 +50,11 @@ if TYPE_CHECKING:
     "--strong",
     type=click.IntRange(min=1),
     metavar="GLOBAL_BATCH",
-    help="The ranks share this many samples per step: training.batch_size is set for each number of nodes.",
+    help="Samples per step, divided among the ranks: training.batch_size is set for each number of nodes.",
 )
-@click.option("--weak", is_flag=True, help="Each rank keeps its batch, as several --nodes do by default.")
+@click.option(
+    "--weak", is_flag=True, help="Keep the batch size per rank, which is the default with several --nodes."
+)
 @click.option("--executor", type=click.Choice(["slurm", "local"]), default="slurm", show_default=True)
 @click.option(
     "--at-most",
@@ -185,7 +187,7 @@ def _locally(options: dict[str, Any]) -> tuple[dict[str, Any], int]:
     if (options["at_most"] or 1) > 1 or options["aggregate"] or options["dry_run"]:
         raise PlanError(
             "--at-most, --aggregate and --dry-run are for Slurm",
-            "on this machine the points run one after another, and the document follows",
+            "on this machine, the points run one after another, and the document is then written",
         )
     gpus = visible_gpus(os.environ)
     scenarios = parse_scenarios(options["scenarios"], options["nodes"])

@@ -23,19 +23,21 @@ CPU_CONFIG, GPU_CONFIG = "validation.yaml", "validation_gpu.yaml"
 
 
 @click.command("validate")
-@click.option("--small", is_flag=True, help="A few runs, to see that everything works.")
+@click.option("--small", is_flag=True, help="Do only a few runs, to check that everything works.")
 @click.option(
     "--gpus", type=click.IntRange(min=1), metavar="N", help="Run the matrix for N GPUs of this machine."
 )
-@click.option("--hangs", is_flag=True, help="Run jobs that hang on purpose instead.")
-@click.option("--mesh", is_flag=True, help="Run pipelines and other meshes instead, on this machine (gloo).")
+@click.option("--hangs", is_flag=True, help="Run jobs that hang on purpose.")
+@click.option("--mesh", is_flag=True, help="Run pipelines and other meshes on this machine (gloo).")
 @click.option(
     "--mistakes",
     is_flag=True,
-    help="Run a plain trainer with known mistakes instead; with --gpus 1 all on a GPU.",
+    help="Run a plain trainer with known mistakes; with --gpus 1, all of them on a GPU.",
 )
 @click.option(
-    "--stripped", is_flag=True, help="A trainer without instrumentation, as `--instrument auto` sees it."
+    "--stripped",
+    is_flag=True,
+    help="Use a trainer without instrumentation, as `--instrument auto` records it.",
 )
 @click.option("--executor", type=click.Choice(["local", "slurm"]), default="local", show_default=True)
 @click.option("--partition", envvar="SLURM_PARTITION", help="With --executor slurm.")
@@ -44,14 +46,16 @@ CPU_CONFIG, GPU_CONFIG = "validation.yaml", "validation_gpu.yaml"
     "--into",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Folder of the runs. If it holds some, the matrix is continued. Default: "
+    help="Folder of the runs. If it contains runs, the matrix is continued. Default: "
     "results/validation/run_<timestamp>.",
 )
-@click.option("--analyse-only", is_flag=True, help="Analyse the runs of --into again; run nothing.")
+@click.option(
+    "--analyse-only", is_flag=True, help="Analyse the runs in --into again, without running anything."
+)
 @click.option(
     "--docs",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where validation.md goes. Default: docs/ in aorta's own checkout, elsewhere results/.",
+    help="Folder for validation.md. Default: docs/ in aorta's own checkout, otherwise results/.",
 )
 def command(**options: Any) -> int:
     """Put known faults into real runs, and count how often the analysis finds kind, rank and gain.
@@ -111,9 +115,7 @@ def _matrix(options: dict[str, Any]) -> Matrix:
     executor = options["executor"]
     if options["gpus"] is not None:
         if options["small"] or executor == "slurm":
-            raise PlanError(
-                "--gpus has a matrix of its own, on this machine", "leave out --small and --executor"
-            )
+            raise PlanError("--gpus uses its own matrix, on this machine", "leave out --small and --executor")
         if options["stripped"]:
             raise PlanError("--stripped runs on the CPU", "leave out --gpus")
         return gpu_matrix(options["gpus"])
@@ -146,7 +148,7 @@ def _executor(options: dict[str, Any], folder: ValidationDir) -> Execute:
         return Local(folder, shipped(CPU_CONFIG), [], program)
     gpus = visible_gpus(os.environ)
     if len(gpus) < wanted:
-        raise PlanError(f"--gpus {wanted}: this machine has {len(gpus)}", "ask for fewer, or leave it out")
+        raise PlanError(f"--gpus {wanted}: this machine has {len(gpus)}", "use fewer, or leave it out")
     return Local(folder, shipped(GPU_CONFIG), gpus[:wanted])
 
 

@@ -31,7 +31,7 @@ LOOK_S = 2.0
     "--interval",
     type=click.FloatRange(min=0.1),
     metavar="S",
-    help="Between polls. Default: 2 s, growing to 30 s.",
+    help="Time between polls. Default: 2 s, growing to 30 s.",
 )
 @results_option
 @json_option

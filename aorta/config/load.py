@@ -64,7 +64,7 @@ def override_thresholds(thresholds: Thresholds, overrides: Sequence[str]) -> Thr
     for text in overrides:
         if not text.startswith("thresholds."):
             raise ConfigError(
-                f"override {text!r} is not a threshold: an analysis can change only thresholds",
+                f"override {text!r} is not a threshold: an analysis can only change thresholds",
                 "write --override thresholds.KEY=VALUE; `aorta explain` lists the keys",
             )
     trees = [_override(text) for text in overrides]
@@ -81,8 +81,8 @@ def save_config(config: Config, path: Path) -> None:
     """
     if is_file(path) and not read_regular(path).rstrip().endswith(_END):
         raise ConfigError(
-            f"{path} exists and is not the resolved configuration of a run, which would replace it",
-            "move the file away, or write elsewhere (training.output_dir)",
+            f"{path} exists, but is not the resolved configuration of a run; the run would overwrite it",
+            "move the file away, or choose another folder (training.output_dir)",
         )
     tree = msgspec.to_builtins(config)
     _refuse_secrets(tree)
@@ -97,7 +97,7 @@ def _refuse_secrets(tree: Mapping[str, Any], prefix: str = "") -> None:
             _refuse_secrets(value, f"{prefix}{key}.")
         elif isinstance(value, str) and (masker.text(value) != value or (value and secret_name(str(key)))):
             raise ConfigError(
-                f"{prefix}{key} holds a secret, and configurations are written into the results",
+                f"{prefix}{key} contains a secret, but configurations are written to the results",
                 "have the program read it from an environment variable",
             )
 
@@ -120,7 +120,7 @@ def cut_off(path: Path) -> str | None:
     value = "" if text.endswith(b"\n") else "; its last value may be cut as well"
     if absent and f"{last}.".startswith(f"{absent[-1]}."):
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-        return f"lacks {absent[0]}{more}: defaults are used for what is not there{value}"
+        return f"lacks {absent[0]}{more}: defaults are used for missing keys{value}"
     return f"is cut off{value}" if value else None
 
 

@@ -52,7 +52,7 @@ def site_file(environ: Mapping[str, str] = os.environ) -> Path | None:
     if not is_file(Path(named)):
         raise ConfigError(
             f"{names.SITE_CONFIG} names {named}, which is not a file",
-            f"unset it, or set it empty: then {USUAL} is not read either",
+            f"unset it, or set it to an empty value so that {USUAL} is not read either",
         )
     return Path(named)
 
@@ -68,14 +68,14 @@ def read_site(environ: Mapping[str, str] = os.environ) -> SiteDefaults:
     if path is None:
         return SiteDefaults()
     if path.stat().st_mode & stat.S_IWOTH:
-        raise ConfigError(f"{path}: anybody may write this file", f"its owner can type: chmod o-w {path}")
+        raise ConfigError(f"{path}: every user may write this file", f"its owner can run chmod o-w {path}")
     import yaml  # without such a file, help and completion need none
 
     try:
         data = read_regular(path, _LONGEST)
         tree = yaml.safe_load(data.decode("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}", "docs/centres.md shows such a file") from error
+        raise ConfigError(f"{path}: cannot be read: {error}", "docs/centres.md shows an example") from error
     tree = {} if tree is None else tree
     if not isinstance(tree, dict) or not set(tree) <= {"config", "submit"}:
         raise ConfigError(

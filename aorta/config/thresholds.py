@@ -47,7 +47,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         row(
             "% of time",
             "GPU under-utilisation is reported if the GPU computes for less than this share of the time.",
-            "The default of the profiling guide that users know.",
+            "The default of the profiling guide that users already know.",
             below=True,
             most=100,
         ),
@@ -57,7 +57,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         row(
             "% of the step",
             "Data loading is reported if waiting for the data loader takes more than this share of the step.",
-            "The default of the profiling guide that users know.",
+            "The default of the profiling guide that users already know.",
             most=100,
         ),
     ] = 30.0
@@ -67,7 +67,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "% of the step",
             "Communication is reported if exposed communication, waits included, takes more than this "
             "share of the step.",
-            "The default of the profiling guide that users know.",
+            "The default of the profiling guide that users already know.",
             most=100,
         ),
     ] = 20.0
@@ -76,7 +76,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         row(
             "% of memory",
             "Memory pressure is reported if peak use is above this share of total memory.",
-            "The default of the profiling guide that users know.",
+            "The default of the profiling guide that users already know.",
             most=100,
         ),
     ] = 90.0
@@ -87,8 +87,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 "% of the step",
                 "A straggler is reported if waiting for its compute and host work takes more than this "
                 "share of the step.",
-                "Such waits are communication to the ranks that wait. Waits in kernel traces hold no "
-                "scheduling noise of the host, so that a smaller share is sure.",
+                "The waiting ranks see these waits as communication. Waits in kernel traces contain no "
+                "scheduling noise of the host, so a smaller share is certain.",
                 most=100,
                 null="as exposed_comm_pct",
                 traces="as exposed_comm_pct, at most 10",
@@ -100,9 +100,9 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of the step",
-            "Host bound is reported if the device waits only for its host for more than this share of the "
+            "Host bound is reported if the device waits for host work alone for more than this share of the "
             "step.",
-            "As for data loading: the device waits for the host in both cases.",
+            "The same as for data loading: in both cases, the device waits for the host.",
             most=100,
         ),
     ] = 30.0
@@ -111,9 +111,9 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             float,
             row(
                 "% of the step",
-                "Communication is no cause if the exchange itself, without waits, takes at most this "
+                "Communication is only a symptom if the exchange itself, without waits, takes at most this "
                 "share of the step.",
-                "Communication that passes its threshold only with waits has another cause.",
+                "If communication passes its threshold only because of waits, it has another cause.",
                 most=100,
                 null="as exposed_comm_pct",
             ),
@@ -126,7 +126,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "per step",
             "Memory pressure is reported if allocations on a GPU fail and are repeated more often than "
             "this per step.",
-            "Each one empties the allocator's cache and waits for the GPU: one in ten steps shows.",
+            "Each retry empties the allocator's cache and waits for the GPU. One retry in ten steps is "
+            "noticeable.",
         ),
     ] = 0.1
     swap_mb_per_s: Annotated[
@@ -134,7 +135,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         row(
             "MB/s",
             "Memory pressure is reported if a node moves more than this many MB/s between memory and swap.",
-            "4 MB/s are 1,000 pages. At 0.1 ms each they take a tenth of the time of a process.",
+            "4 MB/s is 1,000 pages per second. At 0.1 ms each, they take a tenth of a process's time.",
         ),
     ] = 4.0
     compute_inefficiency_pct: Annotated[
@@ -142,7 +143,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         row(
             "% of the step",
             "Inefficient compute is reported if a compute mistake takes more than this share of the step.",
-            "A smaller share lies within the error of the prediction.",
+            "A smaller share is within the error of the prediction.",
             most=100,
         ),
     ] = 10.0
@@ -151,7 +152,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         row(
             "% of time",
             "Time between steps is reported if it takes more than this share of the time.",
-            "A fifth is as much as the verdict leaves open where nothing else was found.",
+            "If nothing else is found, the verdict may leave a fifth of the time unexplained.",
             most=100,
         ),
     ] = 20.0
@@ -159,8 +160,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of the step",
-            "A pipeline bubble is reported if the ideal schedule idles ranks for more than this share of "
-            "the step.",
+            "A pipeline bubble is reported if ranks would be idle for more than this share of the step, "
+            "even in the ideal schedule.",
             "Four microbatches per stage, as GPipe advises, leave 20 %; one per stage leaves 33 to 50 %.",
             most=100,
         ),
@@ -171,7 +172,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "% of the measured time",
             "A stall is reported if steps or gaps of at least 10 times the median step take more than "
             "this share of the time.",
-            "As much as exposed communication may take.",
+            "The same share as for exposed communication.",
             most=100,
         ),
     ] = 20.0
@@ -180,9 +181,9 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             int,
             row(
                 "steps",
-                "With fewer steady steps than this there is no verdict.",
-                "Fewer step records say nothing of the spread. Kernel traces are exact to the ns, and "
-                "captures are short.",
+                "With fewer steady steps than this, there is no verdict.",
+                "Fewer step records do not show how much steps vary. Kernel traces are exact to the "
+                "nanosecond, and captures are short.",
                 least=1,
                 null="10",
                 traces="3",

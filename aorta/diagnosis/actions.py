@@ -9,7 +9,7 @@ from aorta.averages import fmean
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.observation import Observation
 
-FEWER_RANKS = "run fewer ranks per node (--procs-per-node), or give the nodes CPUs of their own"
+FEWER_RANKS = "run fewer ranks per node (--procs-per-node), or give each node its own CPUs"
 """Begins the first action where ranks share cores."""
 
 

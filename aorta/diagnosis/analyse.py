@@ -82,7 +82,7 @@ def analyse_traces(
     chosen, *others = [limits.judged(from_traces(item, samples, every)) for item in found]
     notes, against = [], []
     for item, other in zip(found[1:], others, strict=True):
-        note = f"the breakdown uses {found[0].words()}, not {item.words()}: they are different runs"
+        note = f"the breakdown uses {found[0].words()}, not {item.words()}, because these are different runs"
         whose = contradiction(chosen.verdict, other.verdict)
         if whose:
             against.append(f"{item.format} alone gives {whose}")

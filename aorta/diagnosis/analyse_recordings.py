@@ -40,7 +40,7 @@ def analyse_recordings(
         ),
     )
     made = judge(seen, Policy.of(traced=True))
-    why = f"{why_none(recordings, unread)} Speed is not measured by flight recorders."
+    why = f"{why_none(recordings, unread)} Flight recorders do not measure speed."
     if seen.facts.hang is not None:
         why = made.verdict.statement + _maybe_in_a_send(seen.facts.hang, recordings)
     return msgspec.structs.replace(made, verdict=msgspec.structs.replace(made.verdict, statement=why))
@@ -50,5 +50,5 @@ def _maybe_in_a_send(hang: Hang, recordings: Sequence[Recording]) -> str:
     """Says that the recorder cannot tell a host that is stuck from one that waits in a send."""
     guilty = {item.rank for item in hang.ranks if item.kind == "host_stuck"}
     if any(item.unseen_sends for item in recordings if item.rank in guilty):
-        return " gloo does not record sends and receives: the rank may wait in such a call."
+        return " gloo does not record sends and receives: the rank may be waiting in one."
     return ""

@@ -13,12 +13,11 @@ from aorta.readers.run import RunData
 from aorta.readers.run_identity import uses_cuda
 
 WARN_ABOVE = 1.1
-"""A profiled step that takes longer than this times an unprofiled one is another step; so is one that was
-timed part by part."""
+"""A note is added if profiled or detailed steps take more than this many times as long as the other steps."""
 
 
 IDLE_SHOWS = 0.05
-"""Idle time inside of compute's windows, as a share of them, that is worth a note."""
+"""A note is added if the GPU is idle for more than this share of compute's windows."""
 
 
 def window_note(host: ObservedHost, *, cuda: bool) -> list[str]:
@@ -31,14 +30,14 @@ def window_note(host: ObservedHost, *, cuda: bool) -> list[str]:
     kernels = host.launches
     if not cuda or (kernels is None and host.driver_busy_pct is not None):
         return []
-    gaps = "gaps in which the GPU waits for its host count as compute"
+    gaps = "gaps in which the GPU waits for host work count as compute"
     if kernels is None:
         return [f"compute is the time between events: {gaps}; capture.kernel_interval=20 measures them"]
     if kernels.idle_ms <= IDLE_SHOWS * kernels.windows_ms:
         return []
     return [
-        f"compute is the time between events, {kernels.windows_ms:.1f} ms per step: {gaps}; kernels ran "
-        f"{kernels.kernels_ms:.1f} ms in the steps that were recorded kernel by kernel"
+        f"compute is the time between events, {kernels.windows_ms:.1f} ms per step: {gaps}; in the steps "
+        f"that were recorded kernel by kernel, kernels ran for {kernels.kernels_ms:.1f} ms"
     ]
 
 
@@ -94,13 +93,13 @@ def overhead_note(found: ProfilerOverhead | None) -> list[str]:
     if found is None:
         return []
     if found.ratio is None:
-        return [f"what the profiler costs is not measurable: {found.reason}"]
+        return [f"the profiler's cost cannot be measured: {found.reason}"]
     if found.ratio <= WARN_ABOVE:
         return []
     return [
-        f"warning: a step takes {found.ratio:.2f} times as long inside the profiler's capture as outside "
-        f"({found.inside_ms:.1f} and {found.outside_ms:.1f} ms): shares from the trace describe the "
-        f"slower step"
+        f"warning: steps inside the profiler's capture take {found.ratio:.2f} times as long as steps outside "
+        f"({found.inside_ms:.1f} and {found.outside_ms:.1f} ms): shares from the trace describe the slower "
+        "step"
     ]
 
 
@@ -109,16 +108,16 @@ def detail_note(found: DetailCost | None) -> list[str]:
     if found is None:
         return []
     if found.ratio is None:
-        return [f"what timing steps part by part costs is not measurable: {found.reason}"]
+        return [f"the cost of timing steps part by part cannot be measured: {found.reason}"]
     elsewhere = _slow_elsewhere(found)
     noise = found.ratio_interval is not None and found.ratio_interval.low <= 1.0
     if found.ratio <= WARN_ABOVE or noise:
         return elsewhere
     return [
         *elsewhere,
-        f"warning: a step takes {found.ratio:.2f} times as long where its parts are timed as where it is "
-        f"timed as a whole ({found.detailed_ms:.1f} and {found.whole_ms:.1f} ms): parts, findings and "
-        "predictions describe the longer step, and its host part holds the cost of the timing",
+        f"warning: detailed steps take {found.ratio:.2f} times as long as other steps "
+        f"({found.detailed_ms:.1f} and {found.whole_ms:.1f} ms): parts, findings and predictions describe "
+        "the longer steps, and their host work includes the cost of the timing",
     ]
 
 
@@ -128,7 +127,7 @@ def _slow_elsewhere(found: DetailCost) -> list[str]:
     if not detailed or whole is None or whole <= WARN_ABOVE * detailed:
         return []
     return [
-        f"warning: steps timed as a whole take {whole / detailed:.2f} times as long on average as those "
-        f"whose parts are timed ({whole:.1f} and {detailed:.1f} ms): no finding covers what is slow in "
-        f"them; lower capture.detail_interval to catch more of it"
+        f"warning: steps timed as a whole take {whole / detailed:.2f} times as long on average as detailed "
+        f"steps ({whole:.1f} and {detailed:.1f} ms): findings do not cover what makes them slow; lower "
+        "capture.detail_interval to time more of them in detail"
     ]

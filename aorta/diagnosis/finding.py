@@ -21,7 +21,7 @@ from aorta.metrics.whatif import Prediction, Replays
 STEP_SHARE = "% of step"
 NOT_DETERMINED = "not_determined"
 MOST = 0.5
-"""A share from which on something is most of what it is a part of."""
+"""A part of at least this share of the whole is called most of it."""
 
 Found = Mapping[Kind, Finding]
 """Findings that passed their threshold, in the order of the report."""
@@ -281,7 +281,7 @@ def cost_sentence(finding: Finding, cost_ms: float, seen: Observation) -> str:
         assert speedup is not None
         about = "about " if speedup.basis != "bounds" and speedup.expected is not None else ""
         return f"That costs {about}{saved}."
-    return f"On average over all ranks that takes {_ms(cost_ms)} of {_ms(step_ms)} ms per step."
+    return f"Averaged over all ranks, that takes {_ms(cost_ms)} of {_ms(step_ms)} ms per step."
 
 
 def value_words(finding: Finding) -> str:

@@ -30,7 +30,7 @@ def from_operations(job: Operations, name: str, problems: Sequence[Problem] = ()
         job=ObservedJob(world_size=expected, ranks_missing=ranks < expected),
         steps=ObservedSteps(
             breakdown=BreakdownTable(steps=steps, per_rank=breakdowns(job)),
-            blame_absent="a timeline of operations is judged by its replay",
+            blame_absent="a timeline of operations is judged by a replay",
             costs_absent="a timeline does not show what the workers do between operations",
             source="operations",
             files=(name,),
@@ -55,5 +55,6 @@ def _fewer(job: Operations) -> list[str]:
     if said is None or not 0 < seen < said:
         return []
     return [
-        f"it holds {seen} of {said} stages: the others are not judged; give the timeline of the whole job"
+        f"the timeline holds {seen} of {said} stages, and the other stages are not judged; give the timeline "
+        "of the whole job"
     ]

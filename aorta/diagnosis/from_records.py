@@ -50,7 +50,7 @@ from aorta.readers.run_identity import clocks, hosts_of, knobs, machines_of, nod
 from aorta.readers.run_quality import cores_shared, data_quality
 
 # Who of the others was last says nothing: a rank without records may have been later.
-_MISSING = "records of ranks are missing, so waiting for these ranks cannot be told from transfer"
+_MISSING = "records of some ranks are missing, so waiting for these ranks cannot be told from transfer"
 
 
 def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:

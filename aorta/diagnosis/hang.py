@@ -26,19 +26,21 @@ _DOES = {
     "other_dtype": "{who} made the call with another data type",
     "dead_peer": "{who} left no sign of life",
     "deadlock": "{who} wait for each other in a circle",
-    "transfer_stuck": "all ranks made the call, and none of them ends it; nothing says which rank is stuck",
+    "transfer_stuck": "all ranks made the call, and none of them finishes it; nothing shows which rank is "
+    "stuck",
 }
 _ACTIONS = {
-    "host_stuck": "look at the line that the rank is in: a lock, a file system, or a call that never returns",
+    "host_stuck": "check the line that the rank is executing: a lock, a file system, or a call that never "
+    "returns",
     "loader_stuck": "set a timeout for the DataLoader, and find out what its workers wait for",
-    "gpu_stuck": "look for Xid errors of that GPU (dmesg, nvidia-smi -q), and take its node out",
+    "gpu_stuck": "look for Xid errors of that GPU (dmesg, nvidia-smi -q), and exclude its node",
     "other_collective": "make every rank call the same collectives in the same order",
-    "other_dtype": "give every rank tensors of one data type: look for a cast that one rank leaves out",
+    "other_dtype": "give every rank tensors of one data type: look for a cast that is missing on one rank",
     "other_size": "give every rank tensors of one shape, or use the form of the call that allows several",
-    "dead_peer": "look at the output of that rank: it ended or its node is gone",
+    "dead_peer": "look at the output of that rank: the rank ended, or its node failed",
     "deadlock": "order sends and receives so that one side sends first, or use batch_isend_irecv",
-    "transfer_stuck": "look at the network (NCCL_DEBUG=INFO), and for a GPU that another kernel keeps busy: "
-    "with TORCH_NCCL_ENABLE_TIMING=1, flight recorders say which GPU did not start the call",
+    "transfer_stuck": "check the network (NCCL_DEBUG=INFO), and look for a GPU that another kernel keeps "
+    "busy: with TORCH_NCCL_ENABLE_TIMING=1, flight recorders say which GPU did not start the call",
 }
 
 

@@ -8,11 +8,11 @@ from aorta.metrics.launches import Launches
 from aorta.metrics.trace_capture import HostIdle
 
 ALWAYS_EMPTY = 0.9
-"""Launches of which so many find an empty queue never get ahead of the GPU."""
+"""Launches never get ahead of the GPU if at least this share of them finds an empty queue."""
 FEW_PAUSES = 1 / 3
-"""Least share of the idle time in short gaps: below it the GPU waits for long pauses of its host."""
+"""If short gaps make up less than this share of the idle time, the GPU waits for long pauses of its host."""
 MOST_OF_HOST = 0.5
-"""A gap with this share of the host's part is one thing that can be removed."""
+"""A gap that takes at least this share of host work is one thing that can be removed."""
 GAPS_INSIDE = "compute_holds_gaps"
 """Key of a finding's evidence: compute is known by windows alone, which hold the gaps between kernels."""
 

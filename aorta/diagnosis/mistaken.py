@@ -17,7 +17,7 @@ from aorta.metrics.line_replay import ReplayChanges, ReplayedStep
 from aorta.metrics.profiler_weight import Lines
 
 NO_GAIN = 1.05
-"""A step that gets shorter by less gains nothing that can be told from noise: the gain is 1."""
+"""A smaller gain cannot be told from noise and is reported as 1."""
 _LEAST_SPREAD = 0.35
 """Least half-width of the gain's range, as a share of the gain beyond 1."""
 _WARMTH = 0.2

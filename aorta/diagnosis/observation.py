@@ -140,7 +140,7 @@ class ObservedSteps(Struct, frozen=True):
         if not self.enough(policy):
             return f"not measurable: {self.words()}, {policy.min_steady_steps} are needed"
         if not self.costs:
-            return f"not measurable: the {self.source} have no breakdown, since {self.costs_absent}"
+            return f"not measurable: the {self.source} have no breakdown, because {self.costs_absent}"
         return None
 
 

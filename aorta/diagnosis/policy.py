@@ -9,16 +9,19 @@ from msgspec import Struct
 from aorta.config.thresholds import Thresholds
 
 CROSS_CHECK_TOLERANCE = 0.2
-"""Difference between throughput and batch / latency, or mean and median step, above which a note says so. If
-a larger share of the time lies between steps, the verdict is left open."""
+"""A note is added if throughput differs from batch size ÷ step time by more than this, or the mean step from
+the median step. If a larger share of the time lies between steps, the verdict is left open.
+"""
 CULPRIT_SHARE = 0.5
-"""A rank is named with a cause if it has this share of the worst rank's."""
+"""A rank is named with a cause if its value is at least this share of the worst rank's value."""
 MIN_STEADY_STEPS = 10
-"""Fewer steady steps of records say nothing of the spread."""
+"""Fewer recorded steady steps do not show how much steps vary."""
 MIN_TRACED_STEPS = 3
-"""Kernel traces are exact to the ns and have no start-up of a profiler in them, and captures are short."""
+"""Kernel traces are exact to the nanosecond and exclude the start-up of the profiler, so a few steps
+suffice.
+"""
 TRACED_STRAGGLER_PCT = 10.0
-"""Waits in kernel traces hold no scheduling noise of the host: a smaller share is sure."""
+"""Waits in kernel traces contain no scheduling noise of the host, so a smaller share is certain."""
 
 
 class Policy(Struct, frozen=True):

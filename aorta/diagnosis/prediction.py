@@ -16,9 +16,11 @@ from aorta.metrics import another_run
 from aorta.units import rank_words
 
 HIDDEN = 0.1
-"""A cause that gains by itself less than this share of what it gains with others is hidden by them."""
+"""Other causes hide a cause if removing it alone gains less than this share of what removing all of them
+gains.
+"""
 MORE_AGAIN = 1.5
-"""Gain, relative to the first cause alone, from which the next cause is mentioned."""
+"""The next cause is mentioned if removing it as well gains at least this many times as much."""
 
 
 def predicted(
@@ -38,12 +40,12 @@ def predicted(
     removed, finding = _with_hiding(spec, removed, finding, seen, policy)
     found, apart = removed.found, another_run.apart(seen.repeats)
     limit = (
-        f"; the next limit is the hosts, which need {found.hosts_ms:.1f} ms per step"
+        f"; the next limit is host work, which takes {found.hosts_ms:.1f} ms per step"
         if found.hosts_ms
         else ""
     )
     if found.bound:
-        limit += "; what every host needs is not known, and may be the next limit"
+        limit += "; the time for host work is not known on every rank, and may be the next limit"
     what = WhatIf(
         kind=finding.kind,
         removed=removed.words + limit,
@@ -102,7 +104,7 @@ def _noise(
     if spread is None or math.log(speedup) > spread:
         return None
     gained = f"replayed without it, {_share(speedup):.0f} % of the step would be gained"
-    runs = f"{len(seen.repeats)} other runs of the same thing"
+    runs = f"{len(seen.repeats)} other runs of the same program"
     return f"within noise: {gained}, and by {runs} {_share(math.exp(spread)):.0f} % vary by chance"
 
 
@@ -134,7 +136,7 @@ def _with_hiding(
     more = f"{removed.hidden_behind} of {rank_words(hiding)}"
     noise = _noise(spec, alone.speedup, alone.effect_interval, seen, policy)
     if noise is not None or _share(alone.speedup) < HIDDEN * _share(both.speedup):
-        said = f"take both away: by itself it gains next to nothing, because of the longer {more}"
+        said = f"fix both causes: fixing this one alone gains almost nothing, because of the longer {more}"
         actions = [said, *finding.actions]
         return (
             PredictedRemoval(f"{removed.words} and the longer {more}", both),
@@ -142,5 +144,5 @@ def _with_hiding(
         )
     if _share(both.speedup) < MORE_AGAIN * _share(alone.speedup):
         return removed, finding
-    said = f"then look at the longer {more}, next in line: {both.speedup:.2f}× without both"
+    said = f"then look at the longer {more}, which is the next limit: {both.speedup:.2f}× without both"
     return removed, msgspec.structs.replace(finding, actions=[*finding.actions, said])

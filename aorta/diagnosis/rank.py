@@ -17,15 +17,17 @@ from aorta.metrics.charges import MANY_RANKS, Cause, Charge
 from aorta.units import NS_PER_MS
 
 MOST_OF_CHARGE = 0.75
-"""Ranks stand out if they are charged with this share of what chance would leave to the other ranks."""
+"""Ranks stand out if they are charged with at least this share of what chance would leave to the other
+ranks.
+"""
 MOST_STEPS = 0.5
-"""A rank that is late in this share of the steps is late by itself, whatever the others cost."""
+"""A rank that is late in at least this share of the steps is named, whatever the other ranks cost."""
 TIMES_AS_OFTEN = 2
-"""A rank stands out where it is late this many times as often as any other one that is late by as much."""
+"""A rank stands out if it is late at least this many times as often as any other rank that is as late."""
 EXPLAINED = 0.5
-"""Share of the others' waits for a rank that its own work has to exceed the usual by, to explain them."""
+"""A rank's extra work explains the waits for it if it makes up at least this share of them."""
 HARDLY = 0.1
-"""Share of the costliest rank's charge: a smaller charge does not tell why a rank is late."""
+"""A charge below this share of the costliest rank's charge does not show why a rank is late."""
 
 
 class RankCosts(Struct, frozen=True):

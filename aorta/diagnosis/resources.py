@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MARGIN = 1.2
-"""Reserve over what one run used: the next one is not the same."""
-MEAN = "accounting, mean over the job"
+"""Reserve on top of what one run used, because the next run may need more."""
+MEAN = "accounting, mean over the whole job"
 """A mean hides how many CPUs were needed at once: no option follows from it."""
 _TIME_STEP_S = 300
 _WORTH = 0.8
@@ -47,7 +47,7 @@ def resources(data: RunData) -> ResourceTable | None:
     found = [row for row in rows if row is not None]
     ended = asked.state == "completed"
     lines = [line for row in found if (line := _line(row, asked)) is not None] if ended else []
-    notes = [] if ended else ["the job did not end by itself: what it used says nothing about the next one"]
+    notes = [] if ended else ["the job did not end by itself, so its use says nothing about the next job"]
     return ResourceTable(rows=found, sbatch=lines, notes=notes) if found else None
 
 

@@ -63,8 +63,8 @@ def capture_utilization(
         shown = int(gpu.groups(_GPU).max()) + 1
         if shown != ranks:
             notes.append(
-                f"samples show {plural(shown, 'GPU')}, the traces {plural(ranks, 'rank')}: which GPUs are "
-                "theirs cannot be told, so GPU samples are not used"
+                f"samples show {plural(shown, 'GPU')}, the traces {plural(ranks, 'rank')}: it is not known "
+                "which GPUs belong to the traces, so GPU samples are not used"
             )
             gpu = None
     hosts = {str(name) for table in (gpu, cpu) if table is not None for name in table.texts["hostname"]}
@@ -77,7 +77,7 @@ def capture_utilization(
 
 def _on_wall_clock(item: SampleFile, window: Window | None) -> SampleTable | str:
     if window is None:
-        return "the traces' clock is not tied to the wall clock"
+        return "the clock of the traces cannot be matched with the wall clock"
     wall = item.table.wall_ns
     if not item.zoneless:
         return item.table

@@ -151,7 +151,7 @@ def _corrected(found: TraceCapture, lines: Lines | None) -> tuple[TraceCapture, 
     known = "" if lines.untraced_ms is None else f" ({lines.untraced_ms:.1f} ms in the run's untraced steps)"
     note = (
         f"the step takes {step:.1f} ms without the profiler, {by}{known}, and {traced:.1f} ms with it: "
-        "breakdown, findings and predictions are about the step without it"
+        "breakdown, findings and predictions describe the step without the profiler"
     )
     return without, [note], uncertain
 

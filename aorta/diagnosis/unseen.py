@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 _LEAST_PCT = 1.0
 """Less unseen time than this, in % of the step, changes no answer."""
-_UNCLASSIFIED = "kernels without a name, or that compute and exchange at once"
+_UNCLASSIFIED = "kernels that have no name, or that compute and exchange data at once"
 _CLASSIFY = "record kernels' names; for fused kernels, also run once without fusing the exchange"
-_CALL_MODELS = "call the model itself, model(batch), and not its methods; or record with StepRecorder"
+_CALL_MODELS = "call the model itself, model(batch), instead of its methods; or record with StepRecorder"
 _OF_TIME = ("% of step", "% of time")
 
 

@@ -30,7 +30,7 @@ _REMEDIES = {
     "aorta profile --override capture.detail_interval=1 -- YOUR_COMMAND",
     "no_costs": "measure it in the job: aorta profile -- YOUR_COMMAND",
     "no_breakdown": "observe communication: aorta profile -- YOUR_COMMAND",
-    "time_between_steps": "put the work between steps into a step or into its own range",
+    "time_between_steps": "put the work between steps into a step, or into a range of its own",
     "no_job_record": "run the job through aorta: aorta profile -- YOUR_COMMAND",
     "job_not_ended": "wait until the job has ended: aorta wait",
 }
@@ -88,12 +88,14 @@ def verdict_of(judged: Judged, seen: Observation, policy: Policy) -> JudgedVerdi
         return JudgedVerdict(Verdict(kind=HEALTHY, statement=_healthy(judged, seen), ranks=[]), [], [])
     words = "; ".join(text for _, text, _ in reasons)
     if unclear:
-        words += f"; the {findings[0].value:.0f} % of the step in communication may be waiting for the rest"
+        words += (
+            f"; the {findings[0].value:.0f} % of the step in communication may be waiting for the other ranks"
+        )
     codes = [code for code, _, _ in reasons]
     missing = [Missing(what=text, command=remedy) for _, text, remedy in reasons]
     actions = [*_more_steps(codes, seen), *dict.fromkeys(item.command for item in missing)]
     finding = _none(INSUFFICIENT, words, {"reasons": codes}, actions)
-    statement = f"The data does not suffice for a verdict: {words}."
+    statement = f"There is not enough data for a verdict: {words}."
     return JudgedVerdict(
         Verdict(kind=INSUFFICIENT, statement=statement, ranks=[]), [finding, *findings], missing
     )
@@ -107,11 +109,11 @@ def _incomplete(judged: Judged, seen: Observation, cause: str | None) -> JudgedV
     progress = (
         "it left no step records"
         if quality.last_step is None
-        else f"its last recorded step was {quality.last_step}"
+        else f"the last recorded step was {quality.last_step}"
     )
     if quality.standstill_s is not None and quality.last_step is not None:
         progress = f"no progress after step {quality.last_step} for {quality.standstill_s:.0f} s"
-    until = f" Until then: {cause}" if cause else " Until then nothing passed its threshold."
+    until = f" Until then: {cause}" if cause else " Until then, nothing passed its threshold."
     if quality.last_step is None:
         until = ""
     actions = ["look at the ranks' logs and at the problems under data quality, then run again"]
@@ -149,7 +151,7 @@ def _about(seen: Observation) -> str:
         return ""
     took = f" of {seen.steps.step_ms:.0f} ms" if seen.steps.costs else ""
     count = plural(seen.steps.breakdown.steps, "window")
-    about = f" This is about the capture ({count}{took}), which shows fewer than three whole steps."
+    about = f" This verdict describes the capture ({count}{took}), which shows fewer than three whole steps."
     return f"{about} Mark steps with prof.step()."
 
 
@@ -193,7 +195,9 @@ def _remedy(code: str, seen: Observation, policy: Policy) -> str:
     if seen.steps.traced:
         return _MORE_TRACED
     lacking = plural(policy.min_steady_steps - seen.steps.breakdown.steps, "more step")
-    return f"record at least {lacking}, with a larger --steps or none: aorta profile -- YOUR_COMMAND"
+    return (
+        f"record at least {lacking}, with a larger --steps or without --steps: aorta profile -- YOUR_COMMAND"
+    )
 
 
 def _too_little(seen: Observation, policy: Policy) -> list[tuple[str, str]]:
@@ -212,16 +216,16 @@ def _too_little(seen: Observation, policy: Policy) -> list[tuple[str, str]]:
     elif quality.ranks_seen and not steps.costs and steps.breakdown.per_rank:
         reasons.append(("no_costs", steps.costs_absent))
     elif quality.ranks_seen and len(steps.costs) < quality.ranks_seen:
-        reasons.append(("no_breakdown", f"the {steps.source} of some ranks do not break the step down"))
+        reasons.append(("no_breakdown", f"the {steps.source} of some ranks contain no breakdown of the step"))
     if steps.between_share is not None and steps.between_share > CROSS_CHECK_TOLERANCE:
         share = 100.0 * steps.between_share
         reasons.append(
-            ("time_between_steps", f"{share:.0f} % of the time lies between steps, which no record covers")
+            ("time_between_steps", f"{share:.0f} % of the time is between steps, which no record covers")
         )
     if not seen.job.known:
-        reasons.append(("no_job_record", "no manifest, marker or accounting says what the job was"))
+        reasons.append(("no_job_record", "there is no manifest, marker or accounting record of the job"))
     if quality.state == "running":
-        reasons.append(("job_not_ended", "the job has not ended, by its own markers"))
+        reasons.append(("job_not_ended", "the job has not ended, according to its own markers"))
     return reasons
 
 

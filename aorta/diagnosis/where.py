@@ -48,7 +48,7 @@ def _others(finding: Finding, seen: Observation) -> str:
 def _look(finding: Finding, place: CodeLocation, seen: Observation) -> str:
     whose = f"of {rank_words(finding.ranks)}'s step" if len(finding.ranks) == 1 else "of the step"
     longer = (
-        f"; {_others(finding, seen)} {place.longer_ms:.1f} ms per step less there"
+        f"; {_others(finding, seen)} {place.longer_ms:.1f} ms less there per step"
         if place.longer_ms is not None and place.longer_ms >= _LEAST_MS and finding.ranks
         else ""
     )

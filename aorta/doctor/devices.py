@@ -70,7 +70,7 @@ def _torch_devices(found: Mapping[str, Any]) -> Check:
             "has no GPU"
         )
         return Check(name, "note", "built for GPUs, but sees none: training runs on the CPU", hint, value)
-    return Check(name, "note", "a CPU build: training runs on the CPU", value=value)
+    return Check(name, "note", "a CPU-only build: training runs on the CPU", value=value)
 
 
 def _collectives(found: Mapping[str, Any]) -> Check:
@@ -153,7 +153,7 @@ def _known(found: Check) -> Check:
         return found
     known = " to ".join(f"{year}.{number}" for year, number in (nsys.OLDEST, nsys.NEWEST))
     return replace(
-        found, state="note", hint=f"check the first reports with care: aorta was tested with nsys {known}"
+        found, state="note", hint=f"check the first reports carefully: aorta was tested with nsys {known}"
     )
 
 
@@ -200,5 +200,7 @@ def _metrics_permission(proc: Path) -> Check:
     value = {"admin_only": restricted}
     if restricted and os.geteuid() != 0:
         hint = "ask the administrator to load the driver with NVreg_RestrictProfilingToAdminUsers=0"
-        return Check(name, "note", "only administrators may record GPU metrics with nsys here", hint, value)
+        return Check(
+            name, "note", "only administrators may record GPU metrics with nsys on this machine", hint, value
+        )
     return Check(name, "ok", "GPU metrics of nsys are allowed", value=value)

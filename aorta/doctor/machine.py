@@ -160,7 +160,7 @@ def names() -> list[Check]:
     host = socket.gethostname()
     found, own = network.resolve(host), network.own_addresses()
     value = {"host": host, "resolves_to": found, "addresses": own}
-    reach = f"reachable at {', '.join(own)}" if own else "no address but loopback"
+    reach = f"reachable at {', '.join(own)}" if own else "no address except loopback"
     if not found:
         hint = f"add {host} to /etc/hosts or DNS; torch's rendezvous looks up this name"
         return [Check("host name", "note", f"{host} does not resolve; {reach}", hint, value)]

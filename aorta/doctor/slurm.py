@@ -76,7 +76,7 @@ def _partitions(known: Site, run: Caller) -> Check:
     if known.default_partition is None:
         return Check(NAMES[2], "note", text, "give --partition: there is no default partition", value)
     if counts and all(state.startswith(_AWAY) for state in counts):
-        hint = "run `sinfo -R` to see why: no node takes jobs now, so jobs would wait"
+        hint = "run `sinfo -R` to see why no node accepts jobs now; jobs would wait"
         return Check(NAMES[2], "note", text, hint, value)
     return Check(NAMES[2], "ok", text, value=value)
 
@@ -102,9 +102,7 @@ def _accounting(known: Site, run: Caller) -> Check:
     if not answer.ok:
         hint = "ignore this if you need no memory figures: runs work without accounting"
         return Check(NAMES[3], "note", f"not available: {answer.complaint}", hint, value)
-    said = (
-        f"works; your accounts: {', '.join(accounts)}" if accounts else "works, but lists no account for you"
-    )
+    said = f"works; your accounts: {', '.join(accounts)}" if accounts else "works, but you have no account"
     return Check(NAMES[3], "ok", said, value=value)
 
 

@@ -351,7 +351,7 @@ class Driver:
         self.abandon()
         with self.rank.variables():
             if self.rank.take():
-                self.rank.report("the program has a StepRecorder of its own")
+                self.rank.report("the program uses its own StepRecorder")
 
     def _hook_failed(self, name: str) -> None:
         """Keep nothing that the failed hook would have had a part in."""

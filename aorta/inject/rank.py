@@ -56,7 +56,7 @@ class Rank:
         try:
             self._status = InstrumentStatus(self.run().instrument(rank), rank)
         except BlockingIOError:
-            say(f"process {os.getpid()} is not recorded: another process records rank {rank}")
+            say(f"process {os.getpid()} is not recorded, because another process already records rank {rank}")
             return False
         return True
 

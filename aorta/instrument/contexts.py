@@ -174,7 +174,7 @@ class NamedGaps:
         if self._now.step is not None or what not in get_args(Between):
             known = ", ".join(get_args(Between))
             raise RunError(
-                f"recorder.between({what!r}) within a step" if self._now.step else f"no name: {what!r}",
+                f"recorder.between({what!r}) is inside a step" if self._now.step else f"no name: {what!r}",
                 f"call it between two steps, with one of: {known}",
             )
         start = time.monotonic_ns()

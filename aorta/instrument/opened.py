@@ -74,7 +74,7 @@ class Step:
         """
         if self.scalars is None:
             raise RunError(
-                f"step {self.global_step} closed without a result",
+                f"step {self.global_step} was closed without a result",
                 "call step.result(...) before the step ends",
             )
         return self.scalars

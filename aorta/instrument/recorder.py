@@ -161,7 +161,9 @@ class StepRecorder(StepBorders):
         """
         chosen = group if group is not None else dist.group.WORLD
         if chosen is None:
-            raise RunError("no process group to time", "call torch.distributed.init_process_group first")
+            raise RunError(
+                "there is no process group to time", "call torch.distributed.init_process_group first"
+            )
         return high_priority(chosen) if self._cuda and self._streams.priority == -1 else chosen
 
     def ddp_hook(self, group: dist.ProcessGroup | None = None, overlap: bool = True) -> GradientHook:

@@ -47,7 +47,7 @@ class KernelSampler:
         missing = _missing(device)
         self._interval = interval if missing is None else 0
         if interval and missing is not None:
-            log.warning("capture.kernel_interval is ignored, no kernels are recorded: %s", missing)
+            log.warning("capture.kernel_interval is ignored, so no kernels are recorded: %s", missing)
         self._profile: profile | None = None
         self._since_ns = 0
         self._taken: list[Kernel] | None = None

@@ -252,8 +252,8 @@ def _beside(others: Sequence[torch.cuda.Stream], make: Callable[[], torch.cuda.S
         if not holds_up(stream, others):
             return stream
     log.warning(
-        "every stream shares a queue of the GPU with compute, so nothing can overlap:"
-        " raise CUDA_DEVICE_MAX_CONNECTIONS, or use fewer streams"
+        "every stream shares a GPU queue with compute, so nothing can overlap: raise "
+        "CUDA_DEVICE_MAX_CONNECTIONS, or use fewer streams"
     )
     return stream
 

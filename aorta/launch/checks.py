@@ -35,18 +35,18 @@ _STRUCTURE = {
     "ntasks-per-socket": "the script starts one task per node",
     "ntasks-per-core": "the script starts one task per node",
     "array": "a scenario is one job",
-    "output": "the output belongs into the results folder, where it is looked for",
-    "error": "the output belongs into the results folder, where it is looked for",
+    "output": "aorta looks for the output in the results folder",
+    "error": "aorta looks for the output in the results folder",
     "open-mode": "a requeued job must not lose its earlier output",
     "chdir": "the job runs in the project folder",
-    "job-name": "the job is found by its name",
-    "signal": "the agents need their time before the limit",
-    "wrap": "the script is ours",
+    "job-name": "aorta finds the job by its name",
+    "signal": "the agents need time before the limit",
+    "wrap": "aorta writes the script",
     "wait": "use `aorta wait`",
     "test-only": "use --dry-run",
-    "clusters": "jobs are followed on this cluster only",
-    "parsable": "it changes how sbatch answers",
-    "quiet": "it changes how sbatch answers",
+    "clusters": "aorta follows jobs only on this cluster",
+    "parsable": "it changes what sbatch prints",
+    "quiet": "it changes what sbatch prints",
     "help": "it submits no job",
     "usage": "it submits no job",
     "version": "it submits no job",
@@ -76,7 +76,7 @@ def time_limit(text: str, lead_s: int) -> int:
     least = lead_s + _SIGNAL_SLACK_S
     if seconds <= least:
         raise PlanError(
-            f"--time {text} is {seconds} s; the agents are told to end up to {least} s before the limit",
+            f"--time {text} is {seconds} s; the agents end up to {least} s before the limit",
             f"give more than {show(least)}",
         )
     return seconds
@@ -104,7 +104,7 @@ def size(nodes: int, processes: int | None, *, here: bool) -> None:
         raise PlanError(
             f"{nodes} nodes of {each} processes are {nodes * each} processes on this machine of {cpus} CPUs; "
             f"at most {most} are started",
-            "give fewer with --nodes or --procs-per-node, or submit them to a cluster",
+            "use fewer with --nodes or --procs-per-node, or submit the job to a cluster",
         )
 
 
@@ -122,7 +122,7 @@ def processes(
         raise PlanError(
             f"{tasks} tasks per node with {each} processes each are {total} processes per node: aorta starts "
             "one task per node, whose agent starts the processes",
-            f"leave --tasks-per-node at 1 and say --procs-per-node {max(tasks, each)}",
+            f"leave --tasks-per-node at 1 and use --procs-per-node {max(tasks, each)}",
         )
     found = None if launcher_is_own else launcher(command)
     if found is not None:
@@ -130,17 +130,17 @@ def processes(
         many = (
             f"{each} × {inner} = {each * inner} processes per node" if inner else "launchers inside launchers"
         )
-        hint = f"give the script and its arguments alone: {_works(command)}"
+        hint = f"give only the script and its arguments: {_works(command)}"
         if found not in STARTED_BY_SCHEDULERS:
             own = f"--launcher own --procs-per-node {inner or each} -- {shlex.join(command)}"
             hint += f"; or, on one node, let it start its ranks: {own}"
         raise PlanError(
-            f"the program is started by {found}, and the agent starts torchrun already: {many}", hint
+            f"the program is started by {found}, but the agent already starts torchrun: {many}", hint
         )
     if asked is not None and gpus and asked > gpus:
         raise PlanError(
             f"{asked} processes per node would share {gpus} GPUs: NCCL takes one process per GPU",
-            f"say --procs-per-node {gpus} or leave it out",
+            f"use --procs-per-node {gpus}, or leave it out",
         )
 
 
@@ -163,7 +163,8 @@ def own_launcher(profiler: str | None, command: Sequence[str]) -> str:
         raise PlanError("--launcher own is for a program of your own", "name the program after --")
     if profiler not in (None, "auto", "none"):
         raise PlanError(
-            f"--profiler {profiler} goes around each rank, and with --launcher own aorta starts none",
+            f"--profiler {profiler} runs around each rank, but with --launcher own aorta does not start the "
+            "ranks",
             "use --profiler none, or let aorta start the ranks",
         )
     return "none"
@@ -191,8 +192,8 @@ def shell_script(command: Sequence[str], project: Path) -> None:
     found = called_by_script(command, project)
     if found is not None:
         raise PlanError(
-            f"{found[0]} calls {found[1]}, and the agent would start it once per rank",
-            f"let it start its ranks: --launcher own --procs-per-node N -- {shlex.join(command)}",
+            f"{found[0]} calls {found[1]}, but the agent would start it once per rank",
+            f"let the program start its ranks: --launcher own --procs-per-node N -- {shlex.join(command)}",
         )
 
 
@@ -220,7 +221,8 @@ def sbatch_lines(lines: Sequence[str]) -> None:
     for line in lines:
         if any(ord(char) < 32 or ord(char) == 127 for char in line):
             raise PlanError(
-                f"--sbatch-line {line!r} holds a line break or a control character", "give one line each"
+                f"--sbatch-line {line!r} holds a line break or a control character",
+                "give each option in a line of its own",
             )
         try:
             words = shlex.split(line.removeprefix("#SBATCH").strip())
@@ -228,7 +230,7 @@ def sbatch_lines(lines: Sequence[str]) -> None:
             raise PlanError(f"--sbatch-line {line!r}: {error}") from error
         if not words or not words[0].startswith("--") or any(re.match(r"-[^-]", word) for word in words):
             raise PlanError(
-                f"--sbatch-line {line!r} is not options in their long form",
+                f"--sbatch-line {line!r} does not hold options in their long form",
                 "write them as --mem=32G --exclude=node7",
             )
         for word in words:
@@ -243,7 +245,8 @@ def _option(name: str, line: str) -> None:
     for known, reason in (_OWN_OPTIONS | _STRUCTURE).items():
         if known.startswith(name):
             hint = f"use {reason}" if known in _OWN_OPTIONS else "leave it out"
-            why = "has an option of its own" if known in _OWN_OPTIONS else f"cannot be changed: {reason}"
+            own = known in _OWN_OPTIONS
+            why = "cannot be used: aorta has its own option" if own else f"cannot be changed: {reason}"
             raise PlanError(f"--sbatch-line {line!r}: --{known} {why}", hint)
 
 
@@ -256,7 +259,7 @@ def writable(storage: Storage) -> None:
     if not storage.writable:
         raise PlanError(
             f"the results folder {storage.path} is not writable",
-            "choose another with --results, or its permissions",
+            "choose another folder with --results, or change the permissions",
         )
 
 
@@ -270,12 +273,12 @@ def run_folders(results: Path, scenarios: Sequence[str]) -> None:
         folder = results / name
         if os.path.lexists(folder) and not folder.is_dir():
             raise PlanError(
-                f"{folder} is not a folder, and the runs of {name} belong there",
+                f"{folder} is not a folder, but the runs of {name} belong there",
                 "move it away, or choose another folder with --results",
             )
         if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
             raise PlanError(
-                f"{folder} is not writable", "choose another folder with --results, or its permissions"
+                f"{folder} is not writable", "choose another folder with --results, or change the permissions"
             )
 
 
@@ -289,7 +292,8 @@ def sbatch_value(name: str, text: str) -> None:
     """
     if any(ord(char) < 32 or ord(char) == 127 or char in "\"'\\`$" for char in text):
         raise PlanError(
-            f"--{name}: {text!r} holds a character that a #SBATCH line cannot carry", "choose another name"
+            f"--{name}: {text!r} contains a character that a #SBATCH line cannot contain",
+            "choose another name",
         )
 
 
@@ -341,7 +345,7 @@ def shared(storage: Storage, chosen: Sequence[Partition], site: Site, *, assume_
         raise PlanError(
             f"the results folder {storage.path} is on {storage.fs_type} ({storage.mount_point}), which node "
             f"{elsewhere[0]}{more} cannot see",
-            "choose a shared folder with --results, or say --assume-shared if the nodes do see this one",
+            "choose a shared folder with --results, or use --assume-shared if the nodes do see this folder",
         )
 
 
@@ -356,13 +360,15 @@ def fits(scenario: str, nodes: int, gpus: int, limit_s: int, chosen: Sequence[Pa
         able = sum(1 for node in part.nodes if node.gpus >= gpus)
         if gpus > part.gpus:
             reason = (
-                f"{gpus} GPUs per node are asked for, and nodes of partition {part.name!r} have {part.gpus}"
+                f"{gpus} GPUs per node are requested, but nodes of partition {part.name!r} have {part.gpus}"
             )
-            hint = f"say --gpus-per-node {part.gpus}" if part.gpus else "leave --gpus-per-node out: a CPU run"
+            hint = (
+                f"use --gpus-per-node {part.gpus}" if part.gpus else "leave out --gpus-per-node for a CPU run"
+            )
         elif nodes > able:
-            reason = f"{nodes} nodes are asked for, and partition {part.name!r} has {able}"
+            reason = f"{nodes} nodes are requested, but partition {part.name!r} has {able}"
             reason += f" with {gpus} GPUs" if gpus and able < len(part.nodes) else ""
-            hint = "choose fewer with --nodes 1,2 or another --partition"
+            hint = "choose fewer nodes, such as --nodes 1,2, or another --partition"
         elif part.limit_s is not None and limit_s > part.limit_s:
             reason = (
                 f"--time {show(limit_s)} is longer than partition {part.name!r} allows ({show(part.limit_s)})"

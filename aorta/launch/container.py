@@ -163,7 +163,7 @@ def parse_mounts(texts: Sequence[str]) -> tuple[Mount, ...]:
         parts = text.split(":")
         mode = parts.pop() if parts[-1] in ("ro", "rw") and len(parts) > 1 else "rw"
         if not 1 <= len(parts) <= 2:
-            raise _wrong_mount(text, "it has too many colons")
+            raise _wrong_mount(text, "there are too many colons")
         mount = Mount(parts[0], parts[-1], mode == "ro")
         check_mount(mount, text)
         found.append(mount)
@@ -189,7 +189,7 @@ def _wrong_mount(text: str, why: str) -> ConfigError:
     return ConfigError(
         f"container.mounts: {text!r}: {why}",
         "write /folder, /folder:ro or /folder:/inside:ro, without commas; the project and results folders "
-        "are mounted too, and their paths must have none either",
+        "are also mounted, and their paths must not contain commas either",
     )
 
 
@@ -253,8 +253,8 @@ def choose_runtime(
         wanted = " or ".join(fits)
         there = ", ".join(found) or "none"
         raise RunError(
-            f"no runtime for the container {image}: {wanted} is needed, and this node has {there}",
-            "load the module of a runtime, or set container.runtime and an image that fits it",
+            f"no runtime for the container {image}: it needs {wanted}, but this node has {there}",
+            "load the module of a runtime, or set container.runtime and a suitable image",
         )
     return chosen, found[chosen]
 
@@ -284,7 +284,8 @@ def missing_points(image: Path, mounts: Sequence[Mount]) -> list[Path]:
             leaves = place.is_symlink() and not place.resolve().is_relative_to(image.resolve())
             if leaves or (place.is_symlink() and place.readlink().is_absolute()):
                 raise RunError(
-                    f"{place} is a symbolic link out of the image: nothing can be mounted at {mount.target}",
+                    f"{place} is a symbolic link that leads out of the image, so nothing can be mounted at "
+                    f"{mount.target}",
                     "choose another place inside the container: container.mounts takes SOURCE:TARGET",
                 )
         if not place.exists():
@@ -322,4 +323,4 @@ def in_words(block: ContainerConfig, project: str, results: str, python: str | N
         lines.append(plain(shlex.join(argv)))
     if "apptainer" in fits:
         lines.append("Apptainer gets --nv on nodes with NVIDIA GPUs and --rocm on nodes with AMD GPUs,")
-    return [*lines, "and mounts what else they need: aorta's own folder, the program's, the profiler's."]
+    return [*lines, "and mounts whatever else they need: the folders of aorta, the program and the profiler."]

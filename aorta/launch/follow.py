@@ -181,5 +181,5 @@ def _explained(job: FollowedJob, view: JobView) -> JobView:
     markers = read_markers(job.run, job.job_id, job.nodes)
     # First, since what the others say may follow from it: they lost a peer.
     silent = ", ".join(f"node{index}" for index in markers.running)
-    told = (view.reason, f"{silent} has not said how it ended" if silent else "", markers.reason)
+    told = (view.reason, f"{silent} has not reported how it ended" if silent else "", markers.reason)
     return replace(view, reason="; ".join(part for part in told if part))

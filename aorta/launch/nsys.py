@@ -46,7 +46,7 @@ def find(
     if named:
         found = which(named)
         if found is None:
-            raise RunError(f"AORTA_NSYS is {named!r}, which is no program here", "unset it, or name nsys")
+            raise RunError(f"AORTA_NSYS is {named!r}, which is not a program here", "unset it, or name nsys")
         return found
     return which("nsys") or _elsewhere(environ, roots)
 
@@ -85,12 +85,18 @@ def version_note(text: str | None) -> str | None:
     """A note on the installed version, in words; None if the version is a known one."""
     found = version(text or "")
     if found is None:
-        return f"nsys does not state its version ({text!r}); it is used as it is"
+        return f"nsys does not print its version ({text!r}); it is used anyway"
     own = f"nsys {found[0]}.{found[1]}"
     if found < OLDEST:
-        return f"{own} is older than {OLDEST[0]}.{OLDEST[1]}, the oldest known to work; it is tried"
+        return (
+            f"{own} is older than {OLDEST[0]}.{OLDEST[1]}, the oldest version known to work; it is used "
+            "anyway"
+        )
     if found > NEWEST:
-        return f"{own} is newer than {NEWEST[0]}.{NEWEST[1]}, the newest whose exports are known; it is tried"
+        return (
+            f"{own} is newer than {NEWEST[0]}.{NEWEST[1]}, the newest version with known exports; it is used "
+            "anyway"
+        )
     return None
 
 
@@ -121,7 +127,7 @@ def metrics_option(option: str, offered: str, gpus: int) -> tuple[str | None, st
     """
     complaint = re.search(r".*(?:[Ii]nsufficient privilege|ERR_NVGPUCTRPERM|permission).*", offered)
     if complaint:
-        return None, f"not permitted here: {complaint[0].strip()}"
+        return None, f"not permitted on this machine: {complaint[0].strip()}"
     able = re.findall(r"^\s*(\d+): .*", offered, re.MULTILINE)
     if not able:
         lines = [line.strip() for line in offered.splitlines() if line.strip()]
@@ -129,7 +135,10 @@ def metrics_option(option: str, offered: str, gpus: int) -> tuple[str | None, st
     if re.search(r"^\s*cuda-visible:", offered, re.MULTILINE):
         return f"{option}=cuda-visible", "of the GPUs of the job, by local rank 0"
     if len(able) != gpus:
-        return None, f"the node has {len(able)} GPUs and the job {gpus}: others' would be sampled too"
+        return (
+            None,
+            f"the node has {len(able)} GPUs and the job {gpus}: other jobs' GPUs would be sampled too",
+        )
     return f"{option}=all", "of all GPUs of the node, by local rank 0"
 
 

@@ -57,9 +57,9 @@ class Interpreter:
             return [f"{self.path} does not answer"]
         shown = ".".join(map(str, self.version))
         if not OLDEST <= self.version[:2] <= NEWEST:
-            said.append(f"Python {shown} is not one of 3.10 to 3.14, for which the hooks are made")
+            said.append(f"Python {shown} is not one of 3.10 to 3.14, which the hooks support")
         if self.torch is None:
-            said.append(f"{self.path} has no torch here")
+            said.append(f"{self.path} has no torch on this machine")
         elif _numbers(self.torch) < OLDEST_TORCH:
             said.append(f"torch {self.torch} is older than 2.6")
         return said
@@ -126,7 +126,7 @@ def choose_python(
         answer = asked(path, why)
         if answer.torch is not None:
             return answer
-    return asked(sys.executable, "aorta's own: no other Python here has torch")
+    return asked(sys.executable, "aorta's own Python, because no other Python on this machine has torch")
 
 
 def inside_container(given: str | None, image: str) -> Interpreter:
@@ -151,7 +151,7 @@ def resolved(own: OwnProgram, command: Sequence[str], interpreter: Interpreter) 
         PlanError: steps are to be counted, and nothing counts them.
     """
     if own.steps is not None and own.instrument != "auto":
-        raise PlanError("--steps needs the hooks, and --instrument none leaves them out", "leave out one")
+        raise PlanError("--steps needs the hooks, but --instrument none turns them off", "leave out one")
     said = []
     if starts_python(command):
         said.append(f"python: {interpreter.path} ({interpreter.why})")
@@ -161,7 +161,7 @@ def resolved(own: OwnProgram, command: Sequence[str], interpreter: Interpreter) 
         said += [f"hooks: {text}; step records may be missing" for text in interpreter.objections()]
     option = keeps_hooks_out(command)
     if option is not None:
-        said.append(f"hooks: they will not work, because {option} makes Python ignore aorta's sitecustomize")
+        said.append(f"hooks: they will not work, because with {option} Python ignores aorta's sitecustomize")
     else:
         said.append(
             "hooks: steps (optimizers of torch), DataLoader, copies to the GPU, forward, backward, update, "
@@ -186,6 +186,6 @@ def refuse_idle_overrides(overrides: Sequence[str], command: Sequence[str]) -> N
         if key.partition(".")[0] not in _READ and key not in _READ_KEYS:
             raise ConfigError(
                 f"--override {text} has no effect on {command[0]}: only the built-in trainer reads it",
-                "give it to your program in its own arguments; "
-                f"blocks that count for every program: {', '.join(_READ)}",
+                "pass it to your program as an argument; blocks that apply to every program: {', "
+                "'.join(_READ)}",
             )

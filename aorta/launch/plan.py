@@ -120,7 +120,8 @@ def parse_scenarios(scenarios: str | None, nodes: str | None) -> tuple[Scenario,
         )
         if wrong is not None:
             raise PlanError(
-                f"--nodes: {wrong[:40]!r} is not a number of nodes from 1 to 999999", "write --nodes 1,2,4"
+                f"--nodes: {wrong[:40]!r} is not a number of nodes between 1 and 999999",
+                "write --nodes 1,2,4",
             )
         names = [f"{int(part)}node" for part in counts]
     elif scenarios is not None:
@@ -132,7 +133,7 @@ def parse_scenarios(scenarios: str | None, nodes: str | None) -> tuple[Scenario,
     except ArtefactError as error:
         raise PlanError(f"--scenarios: {error.message}", "write --scenarios 1node,2node,cpu_2node") from error
     if len(set(names)) != len(names):
-        raise PlanError(f"a scenario is named twice in {','.join(names)}", "each one gives one job")
+        raise PlanError(f"a scenario is named twice in {','.join(names)}", "each scenario gives one job")
     return found
 
 

@@ -42,9 +42,11 @@ def resolve(requested: str, vendor: Vendor | None, which: Which) -> ProfilerChoi
         return _automatic(vendor, which)
     program = which(requested)
     if program is None:
-        raise RunError(f"profiler {requested} was asked for and is not installed here", _INSTALL[requested])
+        raise RunError(
+            f"profiler {requested} was requested, but is not installed on this machine", _INSTALL[requested]
+        )
     return ProfilerChoice(
-        requested=requested, resolved=requested, reason="asked for by name", program=program
+        requested=requested, resolved=requested, reason="requested by name", program=program
     )
 
 
@@ -55,7 +57,7 @@ def _automatic(vendor: Vendor | None, which: Which) -> ProfilerChoice:
     name = {"nvidia": "NVIDIA", "amd": "AMD"}[vendor]
     program = which(tool)
     if program is None:
-        reason = f"{name} GPUs, but {tool} is not installed here"
+        reason = f"{name} GPUs, but {tool} is not installed on this machine"
         return ProfilerChoice(requested="auto", resolved="none", reason=reason)
     reason = f"{name} GPUs, and {tool} is installed"
     return ProfilerChoice(requested="auto", resolved=tool, reason=reason, program=program)
@@ -69,8 +71,8 @@ def refuse_two_tracers(resolved: str, torch_profiler: bool) -> None:
     """
     if torch_profiler and resolved != "none":
         raise ConfigError(
-            f"profiling.enabled is true while the job runs under {resolved}: "
-            "two profilers cannot trace the GPU of one process",
+            f"profiling.enabled is true while the job runs under {resolved}: two profilers cannot trace one "
+            "process's GPU",
             "use --profiler none with torch.profiler, or profiling.enabled=false",
         )
 

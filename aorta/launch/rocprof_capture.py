@@ -25,14 +25,14 @@ _USUAL = (
     "--stats", "--summary",
 )  # fmt: skip
 _ATT = (
-    "--att traces instructions: it needs the separate decoder and is made for a single kernel; a whole "
-    "training run would write too much"
+    "--att traces instructions: it needs a separate decoder and is intended for a single kernel; a whole "
+    "training run would write too much data"
 )
 _OUTDATED = {
     "--kernel-symbols": "leave it out: rocprofv3 writes the kernels' names into every kernel trace",
-    "--hsa-activity": "leave it out: --kernel-trace and --memory-copy-trace are its successors",
-    "--hip-activity": "leave it out: --kernel-trace and --memory-copy-trace are its successors",
-    "--roctx-trace": "its name is --marker-trace now",
+    "--hsa-activity": "leave it out: --kernel-trace and --memory-copy-trace replace it",
+    "--hip-activity": "leave it out: --kernel-trace and --memory-copy-trace replace it",
+    "--roctx-trace": "use --marker-trace, which is its new name",
 }
 """Options of older tools and guides, and what to do instead."""
 _OURS = ("-d", "--output-directory", "-o", "--output-file")
@@ -73,7 +73,7 @@ def rocprof_prefix(
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise ConfigError(f"ROCPROF_ARGS {text!r}: {error}", "quote it as in a shell") from error
+        raise ConfigError(f"ROCPROF_ARGS {text!r}: {error}", "quote it as you would in a shell") from error
     notes = []
     if words:
         _check(words, known)
@@ -81,7 +81,7 @@ def rocprof_prefix(
             notes.append(_ATT)
     else:
         words = [word for word in _USUAL if not known or word in known]
-        notes += [f"this rocprofv3 has no {word}: left out" for word in _USUAL if word not in words]
+        notes += [f"this rocprofv3 has no {word}, so it is left out" for word in _USUAL if word not in words]
     if ranged:
         more, note = _regions(words, known)
         words += more
@@ -97,7 +97,7 @@ def rocprof_prefix(
 def _regions(words: Sequence[str], known: frozenset[str]) -> tuple[list[str], str | None]:
     """Return the options by which the ranks say when to record, or why the whole run is recorded."""
     if any(word.partition("=")[0] in _PERIODS for word in words):
-        return [], "ROCPROF_ARGS names collection periods: they say what is recorded, not capture.start_step"
+        return [], "ROCPROF_ARGS names collection periods, which are used instead of capture.start_step"
     if REGIONS not in known:
         return [], f"this rocprofv3 has no {REGIONS}: the whole run is recorded"
     # Only with markers rocprofv3 loads the library in which the ranks call it.
@@ -114,7 +114,7 @@ def _check(words: Sequence[str], known: frozenset[str]) -> None:
         )
     if options & _SUMMARIES and options <= _OF_SUMMARIES:
         raise ConfigError(
-            f"ROCPROF_ARGS {' '.join(words)!r} sums up and traces nothing, which rocprofv3 refuses",
+            f"ROCPROF_ARGS {' '.join(words)!r} requests only a summary and no trace, which rocprofv3 refuses",
             "add what to trace, such as --kernel-trace",
         )
     for word in words:
@@ -127,7 +127,7 @@ def _check(words: Sequence[str], known: frozenset[str]) -> None:
         if known and name.startswith("--") and name not in known:
             raise ConfigError(
                 f"ROCPROF_ARGS: this rocprofv3 has no option {name}",
-                _OUTDATED.get(name, "see rocprofv3 --help for what it has"),
+                _OUTDATED.get(name, "see rocprofv3 --help for its options"),
             )
 
 

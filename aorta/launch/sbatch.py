@@ -148,23 +148,23 @@ def committed(name: str) -> tuple[LaunchPlan, list[str]]:
 
 
 _COMMON = [
-    "Rendered from aorta/templates/profile.sbatch.j2 by `make slurm-files`: what `aorta submit` sends, too.",
-    "Submit it from the project folder, after `make setup`; results/profiling must be shared by the nodes:",
+    "Rendered from aorta/templates/profile.sbatch.j2 by `make slurm-files`, as for `aorta submit`.",
+    "Submit it from the project folder after `make setup`. The nodes must share results/profiling:",
 ]
 _HEADING = [
     *_COMMON,
     "    source scripts/profiling_config.sh && sbatch slurm/profile_<N>node.sbatch",
     "That file exports SBATCH_ACCOUNT, SBATCH_PARTITION, SBATCH_GPUS_PER_NODE and AORTA_CONFIG, which sbatch",
     "and this script read. Without it: sbatch --account=A --partition=P --gpus-per-node=G slurm/...",
-    "Each node runs one process per GPU; without GPUs one process, over gloo. Options on sbatch's command",
+    "Each node runs one process per GPU, or one process over gloo without GPUs. Options on sbatch's command",
     "line win over the lines below (--time, --cpus-per-task, --qos); leave the number of nodes as it is.",
 ]
 _HEADING_CPU = [
     *_COMMON,
     "    sbatch slurm/profile_cpu_2node.sbatch",
-    "DCRNN on two nodes, one process on each, gloo on CPUs also where there are GPUs. With",
-    "profiling_config.sh sourced, put `env -u SBATCH_GPUS_PER_NODE` before sbatch: no GPUs are then held",
-    "for nothing.",
+    "DCRNN on two nodes, with one process per node, over gloo on CPUs even if there are GPUs. With",
+    "profiling_config.sh sourced, put `env -u SBATCH_GPUS_PER_NODE` before sbatch, so that no unused GPUs",
+    "are reserved.",
 ]
 
 

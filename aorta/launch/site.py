@@ -82,15 +82,15 @@ def ask_partitions(call: Caller) -> dict[str, Partition]:
     answer = call(["sinfo", "-h", "-a", "-e", "-o", "%P|%a|%l|%c|%G|%N"])
     if not answer.ok:
         raise SchedulerError(
-            f"the cluster cannot be asked for its partitions: {answer.complaint}",
+            f"the cluster's partitions cannot be listed: {answer.complaint}",
             "run this where sinfo and sbatch work; after `make cluster-up`, type the `export SLURM_CONF=...`"
-            " that it printed; `aorta profile` does the same without a cluster",
+            " that it printed; without a cluster, use `aorta profile`",
         )
     found: dict[str, Partition] = {}
     for line in answer.out.splitlines():
         fields = line.split("|")
         if len(fields) != 6:
-            raise SchedulerError(f"sinfo said {line!r}, which is not a row of its own table")
+            raise SchedulerError(f"sinfo printed {line!r}, which is not a row of its table")
         title, availability, limit, cpus, gres, nodelist = fields
         name = title.rstrip("*")
         nodes = tuple(

@@ -22,8 +22,8 @@ _SENTENCE = re.compile(r"^Submitted batch job (?P<id>\d+)(?: on cluster (?P<clus
 _NO_ANSWER = re.compile(r"timed out|did not answer|Unable to contact|Zero Bytes", re.IGNORECASE)
 """Messages of sbatch that leave open whether the controller took the job."""
 _ASK_STAFF = (
-    "see your accounts with `sacctmgr show assoc user=$USER`, and name one with --account; "
-    "if there is none, ask the staff of the cluster for one"
+    "see your accounts with `sacctmgr show assoc user=$USER`, and name one with --account; if you have no "
+    "account, ask the cluster's staff for one"
 )
 SUBMIT_SLACK_S = 600.0
 """Largest difference between the clocks of this machine and of the accounting."""
@@ -54,7 +54,7 @@ def parse_job_id(text: str) -> tuple[str, str | None]:
     found = [*_SENTENCE.finditer(text)] or [*_PARSABLE.finditer(text)]
     if not found:
         raise SubmitError(
-            f"sbatch took the job, but no job id can be read in its answer {text.strip()!r}",
+            f"sbatch accepted the job, but its answer contains no job id: {text.strip()!r}",
             "look for the job with squeue",
         )
     return found[-1]["id"], found[-1]["cluster"]
@@ -73,7 +73,7 @@ def submit(script: Path, call: Caller, after: Sequence[str] = ()) -> tuple[str, 
         return _accepted_unsaid(script, call, began_s, answer.complaint), None
     if not answer.ok:
         reason = re.sub(r"sbatch: (?:error: )?", "", answer.complaint)
-        todo = _ASK_STAFF if "account" in reason.lower() else "the script itself is shown by --dry-run"
+        todo = _ASK_STAFF if "account" in reason.lower() else "use --dry-run to see the script"
         raise SubmitError(f"sbatch refused {script.name}: {reason}", todo)
     return parse_job_id(answer.out)
 
@@ -95,7 +95,7 @@ def _accepted_unsaid(script: Path, call: Caller, began_s: float, complaint: str)
     seen = f"squeue shows {', '.join(found)}" if found else "squeue shows no such job yet"
     raise SubmitError(
         f"sbatch did not answer for {script.name} ({complaint}): the job may have been accepted; {seen}",
-        f"look with `squeue -n {name}` before it is submitted again",
+        f"check with `squeue -n {name}` before you submit it again",
     )
 
 

@@ -131,7 +131,7 @@ def _shares(lines: Sequence[_Line]) -> dict[str, float]:
         "communication": sum(item.exposed_comm_ns for item in known),
         "copies": sum(item.exposed_copy_ns or 0 for item in known),
         "data loading": sum(item.data_wait_ns for item in known),
-        "host": sum(item.host_ns for item in known),
+        "host work": sum(item.host_ns for item in known),
     }
     return {name: ns / total for name, ns in sums.items()}
 

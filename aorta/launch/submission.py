@@ -49,7 +49,9 @@ def choose_config(given: Path | None, *, gpus: bool) -> tuple[Path, str]:
         own = shipped(chosen.name)
         raise ConfigError(
             f"the configuration {chosen} does not exist in {Path.cwd()}",
-            f"aorta's own is {own}: name that one" if is_file(own) else "name a file with --config",
+            f"aorta's own configuration is {own}: use that one"
+            if is_file(own)
+            else "name a file with --config",
         )
     return chosen, why
 
@@ -227,7 +229,11 @@ def written_scripts(scripts: Mapping[Path, str]) -> Iterator[None]:
         for path, text in scripts.items():
             if (masked := masker.text(text)) != text and is_file(path):
                 heading, _, rest = masked.partition("\n")
-                write_exact(path, f"{heading}\n# {MASK} was a secret; Slurm has it.\n{rest}", private=True)
+                write_exact(
+                    path,
+                    f"{heading}\n# {MASK} replaces a secret, which Slurm received.\n{rest}",
+                    private=True,
+                )
 
 
 def refuse_unrecorded(messages: Sequence[str]) -> None:

@@ -72,7 +72,8 @@ def newest_submission(results: Path, unread: Unread | None = None) -> Submission
         if is_file(submission.jobs):
             return submission
     raise ArtefactError(
-        f"there is no submission below {results}", "submit with `aorta submit`, or name its folder"
+        f"there is no submission below {results}",
+        "submit with `aorta submit`, or name the folder of a submission",
     )
 
 

@@ -24,7 +24,7 @@ from aorta.launch.sbatch import Shell, quote
 
 BATCH = "training.batch_size"
 _KEY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_FORM = "write --over training.batch_size=8,16,32, with commas and without blanks"
+_FORM = "write --over training.batch_size=8,16,32, with commas and without spaces"
 _TASK = '"${SLURM_ARRAY_TASK_ID}"'
 _JOB = Shell('"${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"')
 
@@ -62,9 +62,11 @@ def parse_over(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
             raise PlanError(f"--over {text!r} has an empty value", _FORM)
         double = next((value for value in values if values.count(value) > 1), None)
         if double is not None:
-            raise PlanError(f"--over {key}: the value {double} comes twice", "use --repeats to run it again")
+            raise PlanError(
+                f"--over {key}: the value {double} is given twice", "use --repeats to run it several times"
+            )
         if key in over:
-            raise PlanError(f"--over {key} comes twice", "list all of its values in one")
+            raise PlanError(f"--over {key} comes twice", "list all of its values in one --over")
         over[key] = tuple(values)
     return over
 
@@ -127,24 +129,24 @@ def make_sweep(request: SweepRequest) -> tuple[Sweep, list[Config]]:
 
 def _check(request: SweepRequest) -> None:
     if request.strong is not None and request.weak:
-        raise PlanError("--strong and --weak exclude each other", "give one of them")
+        raise PlanError("--strong and --weak cannot be used together", "give one of them")
     if (request.strong is not None or request.weak) and len(request.scenarios) < 2:
-        raise PlanError("scaling needs more than one number of nodes", "give --nodes 1,2,4")
+        raise PlanError("scaling needs at least two numbers of nodes", "give --nodes 1,2,4")
     if len({scenario.family for scenario in request.scenarios}) > 1:
         raise PlanError(
             "scenarios of different families cannot be compared",
-            "sweep 1node,2node and cpu_1node,cpu_2node apart",
+            "run one sweep for 1node,2node and another for cpu_1node,cpu_2node",
         )
     fixed = {text.partition("=")[0] for text in request.overrides}
     both = sorted(fixed & set(request.over))
     if both:
-        raise PlanError(f"{both[0]} is in --over and in --override", "leave it to --over")
+        raise PlanError(f"{both[0]} is in --over and in --override", "remove it from --override")
     if request.strong is None:
         return
     if BATCH in fixed | set(request.over):
-        raise PlanError(f"--strong sets {BATCH}, which is given too", f"leave out {BATCH} or --strong")
+        raise PlanError(f"--strong sets {BATCH}, which is also given", f"leave out {BATCH} or --strong")
     if request.own_program:
-        raise PlanError("--strong cannot set the batch of a program of your own", "leave it out")
+        raise PlanError("--strong cannot set the batch size of your own program", "leave it out")
 
 
 def _combinations(over: Mapping[str, tuple[str, ...]]) -> list[dict[str, str]]:
@@ -163,7 +165,7 @@ def _setting(
     if request.strong < share or request.strong % share:
         accumulated = config.training.gradient_accumulation
         raise PlanError(
-            f"{scenario.name}: a global batch of {request.strong} cannot be divided equally among "
+            f"{scenario.name}: a global batch of {request.strong} cannot be divided evenly among "
             f"{scenario.nodes * request.ranks_per_node} ranks"
             + (f" × {accumulated} accumulated batches" if accumulated > 1 else ""),
             f"choose a multiple of {share}, such as {max(request.strong // share, 1) * share}",

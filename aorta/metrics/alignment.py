@@ -38,10 +38,10 @@ def align(
     """
     zero = dict.fromkeys(timelines, 0)
     if len(timelines) < 2:
-        return Alignment(zero, "one rank: its own wall clock")
+        return Alignment(zero, "one rank, with its own wall clock")
     matched = match_timelines(timelines, clocks)
     if isinstance(matched, str):
-        return Alignment(zero, f"wall clocks as they are: {matched}")
+        return Alignment(zero, f"wall clocks as recorded: {matched}")
     reference = min(timelines)
     shift, middle = {}, {}
     for rank, timeline in timelines.items():

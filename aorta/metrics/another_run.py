@@ -36,7 +36,7 @@ from aorta.metrics.student import t_quantile
 
 STRETCHES = 5
 MIN_RUNS = 4
-"""Fewer say little: Student's interval of three is five of their standard deviations to each side."""
+"""Fewest runs with a useful interval. With three runs, it is five standard deviations wide on each side."""
 _HALVINGS = 60
 _NOTHING = 1e-15
 """A variance that is left of rounding."""

@@ -13,9 +13,9 @@ from aorta.artefacts.measured import Interval
 from aorta.metrics.student import t_quantile
 
 MIN_TRACED = 3
-"""Traced steps that have an interval."""
+"""Fewest traced steps from which an interval is calculated."""
 LEAST_PCT = 0.5
-"""A change below this is not called one, however narrow the interval."""
+"""A smaller change is not reported, however narrow the interval."""
 
 
 class StepTimeRatio(NamedTuple):
@@ -72,7 +72,7 @@ def change(before: Analysis, after: Analysis, widths: tuple[float | None, float 
         return StepTimeRatio("cannot be told apart", ratio, None, reason)
     wide = math.hypot(*(width for width in widths if width is not None))
     interval = Interval(low=ratio * math.exp(-wide), high=ratio * math.exp(wide))
-    reason = "the interval covers the noise within both runs; two runs of the same thing may differ by more"
+    reason = "the interval covers the noise within both runs; two runs of the same program may differ by more"
     tiny = abs(ratio - 1.0) < LEAST_PCT / 100.0
     if tiny or interval.low <= 1.0 <= interval.high:
         return StepTimeRatio("cannot be told apart", ratio, interval, reason)

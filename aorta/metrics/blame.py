@@ -76,7 +76,7 @@ def charge_notes(waits: BlameTable | str, expected: int | None, one: str, many: 
     if isinstance(waits, str):
         return [f"waits are not charged to ranks: {waits}"] if expected != 1 else []
     lost = plural(waits.unmatched, one, many or f"{one}s")
-    return [f"{lost} without a partner on another rank: not blamed"] if waits.unmatched else []
+    return [f"{lost} without a matching call on another rank: not charged"] if waits.unmatched else []
 
 
 def blame(collectives: MatchedCollectives, steady: Sequence[int]) -> BlameTable:

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 MIN_VALUES = 10
-"""Fewer have no interval."""
+"""Fewest values from which an interval is calculated."""
 _DRAWS = 1000
 _SEED = 20231
 """The same data gives the same interval."""

@@ -81,5 +81,5 @@ def untimed_note(calls: float, breakdown: BreakdownTable) -> tuple[str, ...]:
     if not calls or not breakdown.per_rank:
         return ()
     least = fmean(row.comm_ms for row in breakdown.per_rank)
-    said = f"{calls:.3g} calls of torch.distributed per step were seen and could not be timed"
+    said = f"{calls:.3g} calls of torch.distributed per step were seen but could not be timed"
     return (f"communication takes at least {least:.3g} ms per step: {said}",)

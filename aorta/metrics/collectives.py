@@ -137,7 +137,7 @@ def match_timelines(
     lines = clock_lines(joined, [clocks[rank] for rank in timelines], own)
     lost = sorted({clocks[rank] for rank in timelines} - set(lines))
     if lost:
-        return f"no common collective aligns the clock of {', '.join(lost)} with the other clocks"
+        return f"no collective in common aligns the clock of {', '.join(lost)} with the other clocks"
     # One by one, so that of thousands of ranks no two copies are in memory.
     placed = {rank: structs.replace(timeline, calls=NO_CALLS) for rank, timeline in timelines.items()}
     del timelines

@@ -19,7 +19,9 @@ from aorta.units import NS_PER_MS
 
 Mask = NDArray[np.bool_]
 COUNTED_PCT = 95.0
-"""Model FLOP utilisation is said where the operations of this share of the products' time are recorded."""
+"""Model FLOP utilisation is reported if the FLOPs are recorded for at least this share of the time in matrix
+products.
+"""
 _NS_PER_S = 1e9
 _RECOMPUTED = "recomputation"
 _WORDS: dict[str, tuple[ComputeKind, ...]] = {
@@ -190,8 +192,8 @@ def _model_tflop(ranks: Sequence[_Launches]) -> tuple[float | None, str | None]:
     if products == 0:
         return None, "no matrix product was recorded"
     if counted == 0:
-        return None, "the traces hold no shapes (profiling.record_shapes=true records them)"
+        return None, "the traces contain no shapes (profiling.record_shapes=true records them)"
     if 100.0 * counted < COUNTED_PCT * products:
         share = 100.0 * counted / products
-        return None, f"operations are known for only {share:.0f} % of the products' time"
+        return None, f"FLOPs are known for only {share:.0f} % of the time in matrix products"
     return fmean(work), None

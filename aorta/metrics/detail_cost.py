@@ -11,7 +11,7 @@ from aorta.metrics.steady import Steady, consecutive
 from aorta.units import NS_PER_MS, plural
 
 MIN_STEPS = 3
-"""Least number of steps on either side: fewer give no usable median."""
+"""Fewest detailed and other steps from which a median is usable."""
 
 
 def detail_cost(steady: Steady) -> DetailCost | None:
@@ -28,10 +28,11 @@ def detail_cost(steady: Steady) -> DetailCost | None:
     counts = int(detailed.sum()), int(beside.sum())
     reason = None
     if counts[0] < MIN_STEPS:
-        reason = f"{plural(counts[0], 'steady step')} timed part by part, {MIN_STEPS} are needed"
+        reason = f"{plural(counts[0], 'steady step')} timed part by part, but {MIN_STEPS} are needed"
     elif counts[1] < MIN_STEPS:
         reason = (
-            f"{plural(counts[1], 'steady step')} timed as a whole next to these steps, {MIN_STEPS} are needed"
+            f"{plural(counts[1], 'steady step')} timed as a whole next to these steps, but {MIN_STEPS} are "
+            "needed"
         )
     of_detailed, of_whole = (
         float(np.median(slowest[kind])) if kind.any() else None for kind in (detailed, beside)

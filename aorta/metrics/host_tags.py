@@ -13,7 +13,7 @@ from aorta.artefacts.hostline import Tag
 from aorta.intervals import EMPTY, Intervals, as_intervals, subtract, union
 
 SILENT_NS = 2_000_000
-"""Python code that calls no operator for this long does something else than launching work."""
+"""Python code that calls no operator for this long is not launching work."""
 _CPU_NS = 50_000
 """An operator that launches nothing and takes this long computes on the CPU."""
 _RESTART_NS = 10_000_000

@@ -17,13 +17,13 @@ Floats = NDArray[np.float64]
 Pattern = Literal["persistent", "intermittent", "one_off"]
 
 LATE_SHARE = 0.1
-"""Share of the median step: a rank that comes this much later than the median rank is late."""
+"""A rank is late if it arrives more than this share of the median step after the median rank."""
 PERSISTENT = 0.8
-"""Share of the steps since the first one."""
+"""Lateness is persistent if the rank is late in at least this share of the steps since the first late one."""
 PERSISTENT_OF_ALL = 0.25
-"""Share of all steps: what began near the end of a run does not persist yet."""
+"""Lateness is persistent only if it covers at least this share of all steps."""
 ONE_OFF = 0.05
-"""Longest single stretch, as a share of the steps."""
+"""Lateness is one-off if its only stretch is no longer than this share of the steps."""
 _MIN_PERSISTENT = 5
 """Least number of steps at the end of a run that show a persistent delay."""
 _NS_PER_MS = 1e6

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 LAUNCH_NS = 3_000.0
 """Time from a launch to the start of a kernel on an idle GPU."""
 QUEUE = 1_000
-"""Launches that the driver keeps before it makes the host wait."""
+"""Number of launches that the driver queues before the host has to wait."""
 _SYNC_NS = 2_000.0
 _MOST_OF_STEPS = 0.5
 _ABOUT = 1.25

@@ -19,9 +19,9 @@ Mask = NDArray[np.bool_]
 _SUSPECTS = 8
 """Workers, groups or links that are tried one by one: the slowest."""
 SLOW_TOGETHER = 0.5
-"""Workers that are slower by this share of the slowest one's excess are tried together."""
+"""Workers are tried together if their excess time is at least this share of the slowest worker's."""
 LEAST_EXCESS = 0.05
-"""Workers that take less than this share longer than their stage are not slow together."""
+"""Workers are not slow together if they take less than this share longer than their stage."""
 
 
 class Cause(Struct, frozen=True):

@@ -15,7 +15,9 @@ from aorta.metrics.dimensions import dimension_of
 from aorta.units import NS_PER_MS
 
 SLOW_GROUP = 2.0
-"""A group has a slow link if it takes so many times what others of its dimension take for as many bytes."""
+"""A group has a slow link if it takes at least this many times as long as its dimension's other groups for
+as many bytes.
+"""
 _ALIKE = 1.2
 _TOLD: dict[str, Dimension] = {SEND_RECV: "pipeline", RING: "sequence", "all_to_all": "expert"}
 """Operations that only one dimension has."""

@@ -18,11 +18,11 @@ POWER = 0x04 | 0x08 | 0x80
 """Software power cap, hardware slowdown, power brake."""
 
 OTHERS_CPUS = 0.5
-"""CPUs used by others, from which they are worth naming."""
+"""Other programs are named if they use at least this many CPUs."""
 FULL_PCT = 85.0
-"""Busy share of a node's CPUs, in percent, from which a process may wait for one."""
+"""A process may wait for a CPU if the node's CPUs are busy for at least this percentage of the time."""
 MIN_BUSY_SAMPLES = 5
-"""Samples that a mean needs. One sample from outside the window then moves the mean by a fifth at most."""
+"""Fewest samples for a mean. One sample from outside the window then shifts it by at most a fifth."""
 
 
 class NodeLoad(Struct, frozen=True):
@@ -82,8 +82,8 @@ def crowded_note(loads: Mapping[str, NodeLoad], cpus_machine: Mapping[str, int])
         return None
     host = max(full, key=full.__getitem__)
     return full[host], (
-        f"other programs used {full[host]:.1f} of {cpus_machine[host]} CPUs of {host}, and hardly a CPU was "
-        "free: times include waiting for a core, and intervals cover only this run"
+        f"other programs used {full[host]:.1f} of {cpus_machine[host]} CPUs of {host}, and hardly any CPU "
+        "was free: times include waiting for a core, and intervals cover only this run"
     )
 
 

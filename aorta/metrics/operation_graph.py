@@ -23,7 +23,8 @@ Floats = NDArray[np.float64]
 SEND, RECEIVE, COLLECTIVE = int(OperationRole.SEND), int(OperationRole.RECEIVE), int(OperationRole.COLLECTIVE)
 MOVES = (SEND, RECEIVE)
 SLACK_NS = 100_000
-"""Clocks of workers are that far apart at least: what ended so little later still came before."""
+"""Assumed error of the workers' clocks. An operation that ended later by less than this may have come first.
+"""
 
 
 class Graph(Struct, frozen=True, eq=False):

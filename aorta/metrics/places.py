@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction
 
 FEWEST = 4
-"""Samples of a place that is named."""
+"""Fewest samples from which a place is named."""
 SCRIPT = "<module>"
 """The code of a file outside of every function."""
 

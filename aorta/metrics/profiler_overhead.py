@@ -14,7 +14,7 @@ from aorta.averages import fmean, median
 from aorta.units import NS_PER_MS, plural
 
 MIN_STEPS = 3
-"""Least number of steps on either side: fewer give no usable median."""
+"""Fewest profiled and other steps from which a median is usable."""
 
 
 def profiler_overhead(
@@ -39,11 +39,11 @@ def profiler_overhead(
     reason = None
     if len(within) < MIN_STEPS:
         reason = (
-            f"inside the capture: {plural(len(within), 'step')} after the warm-up, {MIN_STEPS} are needed"
+            f"inside the capture: {plural(len(within), 'step')} after the warm-up, but {MIN_STEPS} are needed"
         )
     elif len(without) < MIN_STEPS:
         steps = plural(len(without), "steady step")
-        reason = f"outside of the capture: {steps}{kind}, {MIN_STEPS} are needed"
+        reason = f"outside of the capture: {steps}{kind}, but {MIN_STEPS} are needed"
     return ProfilerOverhead(
         ratio=None if reason else median(within) / median(without),
         inside_steps=len(within),

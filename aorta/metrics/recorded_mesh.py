@@ -16,7 +16,7 @@ from aorta.metrics.clock_lines import ClockLine
 from aorta.metrics.operation_graph import MOVES
 
 BATCHED_NS = 500_000
-"""Sends and receives that a rank starts within this time of each other are one batch."""
+"""Sends and receives belong to one batch if the rank starts them within this time of each other."""
 _PASSES = {"forward": "forward-compute", "backward": "backward-compute", "weight": "backward-weight"}
 
 

@@ -43,7 +43,9 @@ def newest_valid(runs: Sequence[Analysis]) -> tuple[list[Analysis], list[Problem
         for newer in candidates[candidates.index(pick) + 1 :]:
             state = newer.data_quality.state or "its end is not known"
             why = newer.verdict.kind if state == "completed" else state
-            reason = f"{name}: the newer run {newer.job_id} cannot be used ({why}); run {pick.job_id} is"
+            reason = (
+                f"{name}: the newer run {newer.job_id} cannot be used ({why}), so run {pick.job_id} is used"
+            )
             problems.append(Problem(file=None, reason=reason))
     return sorted(chosen, key=_position), problems
 
@@ -93,9 +95,10 @@ def _curve(family: str, runs: list[Analysis], repeats: Sequence[Analysis], likel
             f"({reference.scenario}){unusable}."
         ]
     else:
-        reasons = [f"without {', '.join(invalid)}: not valid"] if invalid else []
+        reasons = [f"without {', '.join(invalid)}, not valid"] if invalid else []
         reasons += [
-            f"without {item.scenario}, not comparable: {_difference(item, reference)}" for item in others
+            f"without {item.scenario}, which is not comparable: {_difference(item, reference)}"
+            for item in others
         ]
     points = [_point(analysis, reference, repeats) for analysis in compared]
     return Scaling(
@@ -137,7 +140,8 @@ def _difference(item: Analysis, reference: Analysis) -> str:
     if item.program != reference.program:
         ran, other = (shorten(each.program or "", _COMMAND, placeholder=" ...") for each in (item, reference))
         return (
-            f"it ran {ran}, {reference.scenario} ran {other if other != ran else 'it with other arguments'}"
+            f"it ran {ran}, {reference.scenario} ran "
+            f"{other if other != ran else 'it with different arguments'}"
         )
     mine, its = item.settings or {}, reference.settings or {}
     differ = [key for key in sorted(mine | its) if mine.get(key, _UNUSED) != its.get(key, _UNUSED)]

@@ -15,15 +15,15 @@ from aorta.artefacts.analysis import Analysis, Finding, Kind
 from aorta.artefacts.replayed import Pop
 
 TOLERANCE = 0.02
-"""Largest difference between the product of the POP factors and the efficiency by throughput."""
+"""Largest accepted difference between the product of the POP factors and the efficiency by throughput."""
 _LOST = 0.995
 """A ratio of efficiencies at or above it has lost nothing worth a word."""
 FACTORS = {
-    "load_balance": "ranks compute for different times",
-    "serialisation": "ranks wait for one another, or for their hosts and loaders, while nobody computes",
-    "transfer": "exchanging data takes time that nothing hides",
-    "communication": "ranks exchange data, wait or idle while nothing is computed",
-    "computation_scalability": "a sample takes more compute than at the smaller scale",
+    "load_balance": "some ranks compute for longer than others",
+    "serialisation": "ranks wait for each other, for host work or for data while no rank computes",
+    "transfer": "exchanging data takes time that is not overlapped",
+    "communication": "ranks exchange data, wait or idle while no compute runs",
+    "computation_scalability": "each sample takes more compute time than at the smaller scale",
     "between_steps": "time is spent between the steps",
 }
 """The factors that efficiency is a product of, and what lowers each."""
@@ -46,8 +46,8 @@ def self_check(ratio: float) -> str | None:
     if abs(ratio - 1.0) <= TOLERANCE:
         return None
     return (
-        f"the efficiency by POP factors is {ratio:.2f} times the efficiency by throughput: part of the time "
-        "is outside the steps, or missing from their breakdown"
+        f"the efficiency by POP factors is {ratio:.2f} times the efficiency by throughput: some time is "
+        "outside the steps, or missing from their breakdown"
     )
 
 
@@ -114,7 +114,7 @@ def _kept(ratio: float) -> str:
 
 def _lost(ratio: float, factor: str, its_ratio: float) -> str:
     name = factor.replace("_", " ")
-    part = f"most of it by {name} ({its_ratio:.2f}): {FACTORS[factor]}"
+    part = f"mostly because of {name} ({its_ratio:.2f}): {FACTORS[factor]}"
     return f"efficiency falls to {ratio:.2f} of what it was, {part}"
 
 

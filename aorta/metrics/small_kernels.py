@@ -14,15 +14,19 @@ from aorta.intervals import EMPTY, Intervals, lengths_in
 
 Mask = NDArray[np.bool_]
 MEMORY_BOUND_NS = 4_000
-"""An elementwise kernel that takes this long moves memory; a shorter one mostly starts and ends."""
+"""An elementwise kernel of at least this length is limited by memory bandwidth, a shorter one by its
+start-up.
+"""
 SHORTEST_CHAIN = 6
-"""Number of elementwise kernels between two other kinds of work from which they are a chain."""
+"""Fewest elementwise kernels in a row that form a chain."""
 LONGEST_CHAIN = 40
-"""And up to which: more in a row are a loop over many tensors, as an average of all parameters is."""
+"""Most elementwise kernels in a row that form a chain. More are a loop over many tensors, such as an average
+of all parameters.
+"""
 TINY_PRODUCT_NS = 15_000
-"""A product of matrices that takes no longer does not fill a GPU."""
+"""A matrix product of at most this length does not fill a GPU."""
 LEAST_PRODUCTS = 12
-"""Tiny products in a row, from which they may be a loop."""
+"""Fewest tiny matrix products in a row that may be a loop."""
 _ROUNDS, _PIECED_ROUNDS = 4, 8
 """Rounds of a loop whose results are joined behind it, and of one that takes a piece each time."""
 _IN_A_ROUND, _IN_A_PIECED_ROUND = 6, 3

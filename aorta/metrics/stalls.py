@@ -14,9 +14,9 @@ from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.stops import Standing, Stop
 
 TIMES = 10.0
-"""Times the median step from which on one step, or a gap, is a stall."""
+"""A step or gap is a stall if it takes at least this many times the median step."""
 FEWEST = 8
-"""Steps of a rank without which no median tells what is usual."""
+"""Fewest steps of a rank from which its median shows what is usual."""
 _FIRST = 2
 """Steps at the start that are left out: there programs compile and connect."""
 _MOST_SHARE = 0.05

@@ -21,7 +21,7 @@ from aorta.units import rank_words
 Kind = Literal["gpu_stuck", "host_stuck", "dead_peer", "deadlock", "transfer_stuck"] | MismatchKind
 
 SHORTEST_NS = 2_000_000_000
-"""Nanoseconds that a call has to be open before a dump shows a standstill."""
+"""A dump shows a standstill only if a call has been open for at least this many nanoseconds."""
 _USUAL_TIMES = 3
 """Number of separate waits of one length after which such a wait is usual for the job."""
 _DEFAULT_GROUP = "0"
@@ -64,13 +64,18 @@ def why_none(recordings: Sequence[Recording], unread: Collection[int] = ()) -> s
     """
     known = {recording.rank: recording for recording in recordings if recording.rank is not None}
     if not any(recording.calls or any(recording.enqueued.values()) for recording in recordings):
-        return "These flight recorders hold no calls, so nothing shows what the ranks do."
+        return "These flight recorders contain no calls, so nothing shows what the ranks are doing."
     old = outdated(known)
     if old:
         known = {rank: item for rank, item in known.items() if rank not in old}
-    told = f"Older than the other dumps, so not used: {rank_words(sorted(old))}. " if old else ""
+    told = (
+        f"Not used, because they are older than the other dumps: {rank_words(sorted(old))}. " if old else ""
+    )
     if not any(recording.pending() for recording in known.values()):
-        return f"{told}No rank waits in a recorded call: each recorded call has ended.{_unseen(recordings)}"
+        return (
+            f"{told}No rank is waiting in a recorded call: every recorded call has "
+            f"ended.{_unseen(recordings)}"
+        )
     if _momentary(known):
         limit = SHORTEST_NS // 1_000_000_000
         return (
@@ -78,16 +83,20 @@ def why_none(recordings: Sequence[Recording], unread: Collection[int] = ()) -> s
             "or was open no longer than earlier calls of its kind."
         )
     if unread:
-        return f"Calls are open, and ranks wait for {rank_words(sorted(unread))}, whose dump cannot be used."
+        return (
+            f"Some calls are open, and ranks wait for {rank_words(sorted(unread))}, whose dump cannot be "
+            "used."
+        )
     return (
         told
-        or "Calls are open, and the dumps of most ranks are missing: nothing shows which rank holds them up."
+        or "Some calls are open, but the dumps of most ranks are missing, so nothing shows which rank blocks "
+        "them."
     )
 
 
 def _unseen(recordings: Sequence[Recording]) -> str:
     if any(recording.unseen_sends for recording in recordings):
-        return " Sends and receives of gloo are not recorded: ranks may wait in such a call."
+        return " gloo does not record sends and receives: ranks may be waiting in one."
     return ""
 
 

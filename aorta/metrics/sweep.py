@@ -243,15 +243,17 @@ def why_not(run: PointRun) -> str | None:
     """Why a point does not count; None: it does."""
     if run.valid:
         return None
-    job = f"job {run.point.job_id}" if run.point.job_id else "no job: it was not accepted, or never started"
+    job = f"job {run.point.job_id}" if run.point.job_id else "no job: not accepted, or never started"
     if run.analysis is None:
-        return f"{job}: has written nothing" if run.point.job_id else job
+        return f"{job} has written nothing" if run.point.job_id else job
     quality = run.analysis.data_quality
     state = quality.state or "no marker shows how the job ended"
     if state != "completed":
         return f"{job}: {state}"
     expected = quality.ranks_expected if quality.ranks_expected is not None else "an unknown number of"
-    return f"{job}: {quality.steady_steps} steady steps, records of {quality.ranks_seen} of {expected} ranks"
+    return (
+        f"{job}: {quality.steady_steps} steady steps, records from {quality.ranks_seen} of {expected} ranks"
+    )
 
 
 def statement(found: Sequence[Setting]) -> str:
@@ -277,7 +279,7 @@ def _lead(gain: RepeatedMean, other: str) -> str:
     said = f", {gain.mean:.2f}× as many as {other}"
     if gain.low is None or gain.high is None:
         return said
-    unsure = "; this range includes 1, so the repeats show no difference" if gain.low <= 1 else ""
+    unsure = "; this range includes 1, so the repeats show no clear difference" if gain.low <= 1 else ""
     what = "95 % band" if gain.basis == "confidence" else "seen"
     return f"{said} ({what} {gain.low:.2f} to {gain.high:.2f}{unsure})"
 

@@ -15,7 +15,9 @@ from aorta.artefacts.events import Column, GpuEvents, Kind, RangeRole, Trace, ta
 from aorta.intervals import Intervals, intersection, lengths_in, subtract, union
 from aorta.metrics.trace_steps import StepWindows, steps_of
 
-NOT_CLASSIFIED = "communication not classified: collectives are called, but no GPU event belongs to one"
+NOT_CLASSIFIED = (
+    "communication not classified: the trace contains calls of collectives, but no GPU events that match them"
+)
 
 
 class GpuActivity(Struct, frozen=True, eq=False):

@@ -21,7 +21,7 @@ from aorta.metrics.trace_work import GpuWork, common_steps, impossible_share, ti
 from aorta.units import NS_PER_MS, plural, rank_words
 
 FEWEST_STEPS = 3
-"""Whole steps below which an answer is about the capture and not about steps."""
+"""With fewer whole steps, an answer describes the capture rather than the steps."""
 ALONE = "fewer than two ranks have whole steps in common"
 """The reason why nothing is charged where there is only one rank."""
 _IMPOSSIBLE = 0.1
@@ -98,14 +98,14 @@ class TraceCapture(Struct, frozen=True):
         lost = sorted(set(range(expected or 0)) - set(self.work))
         blind = {item.rank for item in self.ranks if not item.gpu_events}
         if lost and blind.issuperset(lost):
-            return f"the traces of {rank_words(lost)} hold nothing that ran on a GPU"
+            return f"the traces of {rank_words(lost)} contain no GPU events"
         if expected is None or lost:
             return f"{rank_words(lost)} left no trace with whole steps" if lost else "ranks are missing"
         if broken_down < len(self.ranks):
             return "communication is not classified on some ranks"
         if len(self.steps) < fewest:
             common = plural(len(self.steps), "whole step")
-            return f"all ranks share only {common} that count, {fewest} are needed"
+            return f"all ranks have only {common} in common that count, but {fewest} are needed"
         return None
 
     def host_ns(self) -> dict[int, float]:
@@ -227,7 +227,7 @@ class TraceCapture(Struct, frozen=True):
         """All ranks on one clock with their collectives, or the reason why this is not possible."""
         work, steps = self.work, self.steps
         if expected is None or len(work) < expected:
-            return "traces of ranks are missing, so waiting for these ranks cannot be told from transfer"
+            return "traces of some ranks are missing, so waiting for these ranks cannot be told from transfer"
         if not work or not steps:
             return ALONE
         silent = [item.rank for item in self.ranks if not item.communication_events]
@@ -240,8 +240,8 @@ class TraceCapture(Struct, frozen=True):
             return collectives
         if impossible_share(collectives) > _IMPOSSIBLE:
             return (
-                "collectives that should match do not overlap in time: they belong to several groups, "
-                "which the traces do not name"
+                "collectives that should match do not overlap in time, because they belong to several groups "
+                "that the traces do not name"
             )
         return collectives
 

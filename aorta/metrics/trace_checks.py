@@ -19,7 +19,7 @@ def contradiction(summary: TraceSummary) -> str | None:
     if not 0 <= summary.rank < MAX_RANKS or (size is not None and not 1 <= size <= MAX_RANKS):
         return f"its rank is {summary.rank}, its world size {size}"
     if summary.epoch_ns is not None and not 0 <= summary.epoch_ns < MOST:
-        return "the wall clock of its start is impossible"
+        return "the wall-clock time of its start is impossible"
     for step in summary.steps:
         wrong = _of_step(step)
         if wrong is not None:

@@ -13,7 +13,9 @@ from aorta.units import plural, rank_words
 _CLAUSE = re.compile(r"; |, (?=on the GPU )")
 """Separates the clauses about where steps come from."""
 DIFFERENT_PCT = 10.0
-"""Points of the step by which two sources of one part may differ before a note says so."""
+"""A note is added if two sources give shares of the step for one part that differ by more than this many
+points.
+"""
 _PARTS: Mapping[str, Callable[[RankBreakdown], float]] = {
     "compute": lambda row: row.compute_ms,
     "exposed communication": lambda row: row.exposed_comm_ms,
@@ -25,7 +27,7 @@ def size_notes(found: TraceCapture, expected: int | None, *, assumed: bool) -> l
     """Returns a note if it is not known how many ranks there are."""
     if assumed:
         last = found.ranks[-1].rank
-        return [f"the traces do not say how many ranks there are: 0 to {last} count as all"]
+        return [f"the traces do not say how many ranks there are; ranks 0 to {last} are taken as all ranks"]
     return ["the traces do not say how many ranks there are"] if found.ranks and expected is None else []
 
 
@@ -48,8 +50,8 @@ def differences(records: BreakdownTable, rows: Sequence[RankBreakdown]) -> list[
         )
         if abs(by_records - by_traces) > DIFFERENT_PCT:
             notes.append(
-                f"sources differ: {name} of rank {rank} is {by_records:.0f} % of a step by its records "
-                f"and {by_traces:.0f} % by its trace, which the breakdown uses"
+                f"sources differ: {name} of rank {rank} is {by_records:.0f} % of a step according to its "
+                f"records and {by_traces:.0f} % according to its trace, which the breakdown uses"
             )
     return notes
 
@@ -71,7 +73,7 @@ def notes_of(found: TraceCapture, charged: BlameTable | str, expected: int | Non
     edges = sum(item.edge_calls for item in found.work.values())
     if edges:
         kernels = plural(edges, "communication kernel")
-        notes.append(f"{kernels} at the edges of the captures, of no whole step: not blamed")
+        notes.append(f"{kernels} at the edges of the captures, outside of whole steps: not charged")
     return notes
 
 

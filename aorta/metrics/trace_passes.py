@@ -24,7 +24,9 @@ _NAMED = re.compile(r"PP:(\d+)([FBIW])(\d+)")
 """The ranges of torch's schedules: stage, pass and microbatch. `I` is the backward pass of the inputs."""
 _CODES = {"F": FORWARD, "B": BACKWARD, "I": BACKWARD, "W": WEIGHT}
 LEAST_PASS = 0.2
-"""A run of kernels that takes less than this share of the median pass of its step and kind is none."""
+"""A run of kernels is not a pass if it takes less than this share of the median pass of the same step and
+kind.
+"""
 
 
 class PassTable(ColumnTable, frozen=True, eq=False):

@@ -10,7 +10,7 @@ from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole, Trace, among
 from aorta.metrics.median import median
 
 REPEATS = 3
-"""Whole repetitions from which a period is believed."""
+"""Fewest whole repetitions from which a period is accepted."""
 _LEAST_KERNELS = 4
 """Kernels of a step; a shorter sequence that repeats is a part of one."""
 _EQUAL = 0.9

@@ -60,9 +60,11 @@ def steps_of(trace: Trace) -> StepWindows:
         basis = f"{period.basis}: the capture has no step ranges"
         return StepWindows(np.arange(len(windows)), windows, basis, closed=True)
     if len(gpu) == 0:
-        return StepWindows(np.empty(0, dtype=np.int64), EMPTY, "nothing: no step ranges and no GPU events")
+        return StepWindows(
+            np.empty(0, dtype=np.int64), EMPTY, "nothing, because there are no step ranges and no GPU events"
+        )
     whole = as_intervals([(int(gpu.start_ns.min()), int(gpu.end_ns.max()))])
-    basis = "the whole capture: it has no step ranges and does not repeat itself"
+    basis = "the whole capture, because it has no step ranges and does not repeat itself"
     return StepWindows(np.zeros(1, dtype=np.int64), whole, basis, whole_capture=True)
 
 
@@ -136,9 +138,9 @@ def _windows(ranges: TraceRanges, names: tuple[str, ...], basis: str) -> StepWin
     kept = np.ones(len(start), dtype=np.bool_)
     if len(gaps) and median(gaps) > _SMALL_GAP * median(end - start):
         kept[np.append(~followed, True)] = False
-        basis += "; steps without a next one left out, for what lies between ranges"
+        basis += "; steps without a following step left out, because time between ranges is unknown"
     elif len(start) > 1 and (end - start)[-1] < _CUT_SHORT * median((end - start)[:-1]):
         kept[-1] = False
-        basis += "; the last one left out, which the end of the capture cut short"
+        basis += "; without the last step, which the capture cut short"
     kept &= reach > start
     return StepWindows(number[kept], np.stack((start, reach), axis=1)[kept], basis)

@@ -43,7 +43,7 @@ from aorta.metrics.trace_work import CallTable, GpuWork, gpu_work
 from aorta.units import NS_PER_MS
 
 KEPT = 50
-"""Kernels and collectives that a summary names, by total time."""
+"""Number of kernels and collectives that a summary keeps, by total time."""
 SHOWN = 10
 """Number of kernels and collectives that an analysis names."""
 
@@ -179,7 +179,9 @@ def work_of(summary: TraceSummary) -> GpuWork | None:
         raise ArtefactError(f"summary of rank {summary.rank}: {error}") from error
     for codes in (calls.group, calls.op, calls.sent[calls.sent != ABSENT]):
         if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < len(line.calls.names):
-            raise ArtefactError(f"summary of rank {summary.rank}: a collective has a name that is not there")
+            raise ArtefactError(
+                f"summary of rank {summary.rank}: a collective refers to a name that is missing"
+            )
     steps = windows(summary)
     lost = np.setdiff1d(calls.step, steps.number)
     if len(lost):

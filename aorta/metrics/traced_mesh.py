@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from aorta.metrics.mesh import MeshFacts
 
 LEAST_REPLAYED = 0.6
-"""A pipeline's replayed step over the traced one, at least: the replay lacks the time in which hosts hold
-their GPUs up. Below it, no rank is charged with what the hosts take."""
+"""Lowest accepted ratio of a pipeline's replayed step to its traced step. Below it, host work delays the
+GPUs by so much that no rank is charged with host time.
+"""
 MOST_REPLAYED = 1.2
-"""The same at most."""
+"""Highest accepted ratio of a pipeline's replayed step to its traced step."""
 _PASS = {FORWARD: "forward-compute", BACKWARD: "backward-compute", WEIGHT: "backward-weight"}
 
 
@@ -68,7 +69,7 @@ def traced_mesh(found: TraceCapture, expected: int | None) -> tuple[MeshFacts | 
     replayed, traced = mesh.slowdown.step_ms, fmean(step_ms)
     if LEAST_REPLAYED <= replayed / traced <= MOST_REPLAYED:
         return mesh, None
-    return None, f"the replay of the pipeline comes to {replayed:.1f} of the {traced:.1f} ms traced per step"
+    return None, f"the pipeline's replayed step takes {replayed:.1f} ms, the traced step {traced:.1f} ms"
 
 
 def sends(work: Mapping[int, GpuWork]) -> bool:

@@ -66,8 +66,8 @@ def numbered(
         epoch = summary.epoch_ns if summary.epoch_ns is not None else boots.get(summary.rank)
         found = _matched(summary, steps, epoch) if steps and epoch is not None else None
         if found is None:
-            why = f"no step of rank {summary.rank}'s trace overlaps one of its step records"
-            note = f"{why}: traced steps that are not steady could not be left out"
+            why = f"no step in rank {summary.rank}'s trace overlaps with its step records"
+            note = f"{why}: traced steps that are not steady could not be excluded"
             return Numbered(tuple(summaries), None, (note,))
         numbers[summary.rank] = found
     if not numbers:
@@ -79,7 +79,11 @@ def numbered(
     common = set.intersection(*(set(found.tolist()) for found in numbers.values()))
     counted = _counted(common, [by_rank[rank] for rank in numbers])
     dropped = len(common - counted)
-    notes = [f"{plural(dropped, 'traced step')} left out, not steady by the records"] if dropped else []
+    notes = (
+        [f"{plural(dropped, 'traced step')} left out as not steady, according to the records"]
+        if dropped
+        else []
+    )
     first = min(int(found.min()) for found in numbers.values())
     last = max(int(found.max()) for found in numbers.values())
     return Numbered(made, counted, tuple(notes), first, range(first - _BESIDE, last + 1 + _BESIDE))

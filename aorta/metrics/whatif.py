@@ -18,7 +18,8 @@ from aorta.metrics.replay_model import PARTS, Floats, Part, ReplayModel, build
 from aorta.units import plural
 
 TOLERANCE_PCT = 3.0
-"""Largest error of a replay with nothing removed, on steps that its transfers do not come from."""
+"""Largest accepted error of a replay with nothing removed, on steps that did not supply its transfer times.
+"""
 _TRIED_PLACES = 8
 _NS_PER_MS = 1e6
 
@@ -113,13 +114,15 @@ class Replays:
         if self.error_pct is None:
             calls = any(len(model.group) for model in self._models)
             return (
-                "no collective is called in more than one step, so that the replay has no check"
+                "no collective is called in more than one step, so the replay cannot be checked"
                 if calls
                 else None
             )
         if self.error_pct > TOLERANCE_PCT:
             missed = f"{self.error_pct:.1f} % off the measured step"
-            return f"the replay, with the transfers of other steps, is {missed} (limit {TOLERANCE_PCT:g} %)"
+            return (
+                f"the replay, with transfer times from other steps, is {missed} (limit {TOLERANCE_PCT:g} %)"
+            )
         return None
 
     @property

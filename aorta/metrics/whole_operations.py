@@ -75,5 +75,5 @@ def _whole_replicas(job: Operations, said: list[str]) -> tuple[Mask, int]:
         lost = sorted({stage for stage, _ in every - places[replica]})
         stages = f"stage{'s' if len(lost) > 1 else ''} {' and '.join(str(stage) for stage in lost)}"
         there = rank_words(job.replica_ranks(replica))
-        said.append(f"replica {replica} ({there}) lacks a rank of {stages}, and is not judged")
+        said.append(f"replica {replica} ({there}) lacks a rank of {stages} and is not judged")
     return ~np.isin(job.replica, list(short)), expected

@@ -28,5 +28,5 @@ def zone_offset(samples: Span, capture: Span) -> int | str:
     if not fitting:
         return "the samples do not cover the capture in any time zone"
     if len(fitting) > 1:
-        return f"the samples have no time zone, and in {len(fitting)} zones they would cover the capture"
+        return f"the samples have no time zone, and would cover the capture in {len(fitting)} different zones"
     return fitting[0]

@@ -96,7 +96,7 @@ def visible(devices: Sequence[Device], environment: Mapping[str, str], vendor: V
         if _order_unknown(devices, environment):
             raise SourceError(
                 "CUDA_VISIBLE_DEVICES holds indices, this node has several GPU models, and CUDA_DEVICE_ORDER "
-                "is not PCI_BUS_ID: set it so, or name the GPUs by UUID"
+                "is not PCI_BUS_ID: set it to PCI_BUS_ID, or name the GPUs by UUID"
             )
     else:
         hip = "HIP_VISIBLE_DEVICES" if "HIP_VISIBLE_DEVICES" in environment else "CUDA_VISIBLE_DEVICES"
@@ -159,7 +159,7 @@ def choose(
     if not wanted:
         found = visible(devices, environment, vendor)
         if not found.devices:
-            raise SourceError(f"the job sees no GPU by {found.masks}; this node has {seen}")
+            raise SourceError(f"{found.masks} hides all GPUs from the job; this node has {seen}")
         return found.devices
     chosen = []
     for identifier in wanted:

@@ -64,7 +64,7 @@ def run(options: SamplingOptions) -> MonitorStatus:
     if status.stopped_by == "write":
         raise RunError(
             f"monitor of node {options.node_index} stopped: {status.write_error}",
-            "free space in, or give write access to, the results folder; what was sampled before is kept",
+            "free some space in the results folder, or make it writable; earlier samples are kept",
         )
     return status
 

@@ -166,7 +166,7 @@ class ToolSource:
     def _failed(self, reason: str) -> list[Reading]:
         self._failures += 1
         if self._failures == MOST_FAILURES:
-            reason += f" ({MOST_FAILURES} times in a row: not asked again)"
+            reason += f" ({MOST_FAILURES} times in a row; no further attempts)"
         self.errors[reason] = self.errors.get(reason, 0) + 1
         return self._empty()
 

@@ -53,7 +53,7 @@ def parse_amd_smi_csv(text: str) -> tuple[list[Timed], int]:
             header = [_name(cell) for cell in cells]
             if "timestamp" not in header:
                 raise ArtefactError(
-                    "a table of amd-smi without times cannot be matched with steps",
+                    "a table from amd-smi without times cannot be matched with steps",
                     "record with `amd-smi monitor --csv -w 1`, or with `aorta monitor`",
                 )
             continue

@@ -23,7 +23,7 @@ def without_copies(same: Sequence[Trace]) -> tuple[list[Trace], list[Problem]]:
         whole = next((other for other in others if _begins_with(other, trace)), None)
         if trace in kept and whole is not None:
             kept = others
-            reason = f"{trace.source}: a copy of {whole.source}, or a part of it, which is used"
+            reason = f"{trace.source}: not used, because it is a copy of {whole.source}, or a part of one"
             problems.append(Problem(file=trace.source, reason=reason))
     return kept, problems
 

@@ -79,12 +79,12 @@ class Copy:
         with os.fdopen(self._source, "rb", closefd=False) as stream:
             text = stream.read()
         if not text:
-            raise ChildProcessError("a process that read a part of the files was killed")
+            raise ChildProcessError("a process that was reading some of the files was killed")
         self._done = True
         try:
             found = pickle.loads(text)  # noqa: S301  a copy of this process wrote it
         except (pickle.UnpicklingError, EOFError):
-            raise ChildProcessError("a process that sent its part of the results was killed") from None
+            raise ChildProcessError("a process that was sending its results was killed") from None
         if isinstance(found, Exception):
             raise found
         return dict(found)

@@ -13,7 +13,7 @@ from aorta.artefacts.events import ABSENT, GpuEvents, Kind, Trace, UnseenInterva
 from aorta.intervals import union
 from aorta.units import plural
 
-OTHERS = "other GPUs of the same process work, and which waits for which is not recorded"
+OTHERS = "other GPUs of the same process are busy, and it is not recorded which GPU waits for which"
 _SHARE = 0.05
 """Share of the kernels of the busiest GPU from which another one does work of its own."""
 
@@ -34,7 +34,7 @@ def by_device(trace: Trace, traces: int) -> list[Trace]:
     if len(working) < 2:
         return [trace]
     if trace.rank is None and traces == 1:
-        note = f"one process drove {len(working)} GPUs: each counts as a rank, by the order of devices"
+        note = f"one process used {len(working)} GPUs; each GPU counts as a rank, in the order of devices"
         return [
             replace(
                 _of(trace, device), rank=number, rank_basis="the order of devices", notes=(*trace.notes, note)
@@ -44,7 +44,7 @@ def by_device(trace: Trace, traces: int) -> list[Trace]:
     main = int(devices[np.argmax(counts)])
     lost = int((gpu.device != main).sum())
     names = ", ".join(str(device) for device in working.tolist() if device != main)
-    reason = f"{plural(lost, 'GPU event')} of device {names} not counted: the rank is that of device {main}"
+    reason = f"{plural(lost, 'GPU event')} of device {names} not counted: the rank uses device {main}"
     return [replace(trace, problems=(*trace.problems, Problem(file=trace.source, reason=reason)))]
 
 

@@ -58,8 +58,8 @@ def open_run(path: Path) -> RunDir:
     what = "does not exist" if not is_there(path) else f"cannot be read: {reason}" if reason else _NO_RUN
     inside = runs_in(path)
     hint = (
-        f"it holds runs; name one, such as {inside[-1]}, or take all with"
-        f" `aorta aggregate {shlex.quote(str(_results_of(inside[-1])))}`"
+        f"the folder contains runs; name one, such as {inside[-1]}, or analyse all of them with `aorta "
+        f"aggregate {shlex.quote(str(_results_of(inside[-1])))}`"
         if inside
         else "expected results/profiling/<scenario>/run_<JOB_ID> (manifest.json, step records), or traces"
     )

@@ -55,7 +55,7 @@ def read_folder(paths: Sequence[Path]) -> FlightFolder:
         try:
             recording, written_ns = recording_of(path)
             if recording.rank is None:
-                raise ArtefactError(f"{path}: neither its name nor its groups say which rank it is")
+                raise ArtefactError(f"{path}: neither its name nor its groups show its rank")
             dumps.append(_Dump(path, recording, written_ns))
         except ArtefactError as error:
             problems.append(Problem(file=str(path), reason=error.message))
@@ -113,7 +113,7 @@ def _check_groups(used: Mapping[int, _Dump]) -> None:
     if len(sizes) > 1:
         said = ", ".join(f"{dump.path} of {len(ranks)} ranks" for ranks, dump in sizes.items())
         raise ArtefactError(
-            f"flight recorders of several jobs: {said}", "put each job's into a folder of its own"
+            f"flight recorders of several jobs: {said}", "put the dumps of each job into a separate folder"
         )
 
 

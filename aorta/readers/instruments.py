@@ -44,7 +44,7 @@ def instrument_notes(
     absent = [rank for rank in range(expected or 0) if rank not in found]
     if absent:
         why = (
-            f"the program runs with {option}, and Python ignores aorta's sitecustomize"
+            f"the program runs with {option}, so Python ignores aorta's sitecustomize"
             if option is not None
             else "the program does not import torch, replaces PYTHONPATH, or does not see aorta's folder"
         )

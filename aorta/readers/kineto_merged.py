@@ -79,8 +79,8 @@ def read_merged(path: Path) -> list[Trace]:
         return [kineto.read(path)]
     if not parts:
         raise ArtefactError(
-            f"{path}: it holds several processes whose GPU events cannot be told apart",
-            "give the traces of the ranks as files of their own, as the profiler wrote them",
+            f"{path}: it contains several processes, and their GPU events cannot be told apart",
+            "give one file per rank, as the profiler wrote them",
         )
     ranks = _ranks(list(parts))
     info = header.get("distributedInfo")

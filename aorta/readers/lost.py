@@ -26,8 +26,8 @@ from aorta.units import plural
 Mask = NDArray[np.bool_]
 
 LOST = "launches without GPU events"
-GRAPHS = "CUDA graphs recorded as a whole"
-UNJOINED = "no launch is joined to a GPU event"
+GRAPHS = "CUDA graphs that were recorded as a whole"
+UNJOINED = "no launch can be matched with a GPU event"
 _SHARE = 0.01
 """Share of the launches that may lack an event: some launch nothing, some lie at the capture's edges."""
 _TAIL = 0.2
@@ -67,7 +67,7 @@ def _ends_early(trace: Trace, calls: TraceRanges, joined: Mask) -> tuple[Problem
     behind = int((calls.start_ns > int(calls.start_ns[joined].max())).sum())
     if behind <= _TAIL * len(calls):
         return ()
-    reason = f"its GPU events end early: {behind} of {len(calls)} launches come after the last one"
+    reason = f"its GPU events end early: {behind} of {len(calls)} launches come after the last GPU event"
     return (Problem(file=trace.source, reason=reason),)
 
 

@@ -116,7 +116,10 @@ def _manifest(run: RunDir, problems: list[Problem]) -> Manifest | None:
         problems.append(Problem(file=name, reason=f"{wrong}: the file is not used"))
         return None
     if folder != manifest.scenario and is_scenario(folder):
-        reason = f"is of {manifest.scenario}, and the run lies in {folder}: its own nodes and ranks count"
+        reason = (
+            f"is of {manifest.scenario}, but the run is in {folder}; the nodes and ranks in the manifest are "
+            "used"
+        )
         problems.append(Problem(file=name, reason=reason))
     return manifest
 

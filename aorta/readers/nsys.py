@@ -126,7 +126,7 @@ def read(path: Path) -> list[Trace]:
             others = ", ".join(sorted(database.tables)[:_NAMED_TABLES]) or "none"
             raise ArtefactError(
                 f"{path}: no CUDA activity and no NVTX ranges in it; its tables are {others}",
-                hint="was the capture range reached? cudaProfilerStart must have run, and -t have cuda,nvtx",
+                hint="check that the program called cudaProfilerStart, and that -t included cuda,nvtx",
             )
         return _ranks(database)
 
@@ -136,8 +136,9 @@ def _read_report(path: Path) -> list[Trace]:
     program = shutil.which("nsys")
     if program is None:
         raise ArtefactError(
-            f"{path}: an Nsight Systems report needs nsys to be read, and none is installed here",
-            hint=f"where nsys is: nsys export --type sqlite {path.name}; then analyse the .sqlite file",
+            f"{path}: reading an Nsight Systems report needs nsys, which is not installed on this machine",
+            hint=f"on a machine with nsys, run nsys export --type sqlite {path.name}; then analyse the "
+            f".sqlite file",
         )
     with tempfile.TemporaryDirectory(prefix="aorta-") as folder:
         export = Path(folder) / "export.sqlite"

@@ -46,7 +46,10 @@ def _named(database: Database, gpu: Mapping[int, GpuEvents], others: list[int]) 
         return ()
     events = sum(len(gpu[process]) for process in others)
     pids = ", ".join(str(process & _PID_MASK) for process in others)
-    reason = f"{plural(events, 'GPU event')} of process {pids} left out: no rank, no steps, no communication"
+    reason = (
+        f"{plural(events, 'GPU event')} of process {pids} left out: they have no rank, no steps and no "
+        "communication"
+    )
     return (Problem(file=str(database.path), reason=reason),)
 
 

@@ -167,9 +167,10 @@ class TableColumns:
                 self._wrong(row, theirs, value, "a number")
         if scale is None and name == "duration" and len(found) and np.median(np.abs(found)) > MOST_S:
             raise ArtefactError(
-                f"{self.path}: column {theirs} names no unit, and {np.median(found):g} s is no time of an "
-                "operation",
-                f"name the unit: {theirs}_us, {theirs}_ms or {theirs}_ns, and that of the start as well",
+                f"{self.path}: column {theirs} names no unit, and {np.median(found):g} s is not a plausible "
+                "duration of an operation",
+                f"add the unit to the name: {theirs}_us, {theirs}_ms or {theirs}_ns, and do the same for "
+                "the start",
             )
         found *= scale or 10**9
         bad = ~np.isfinite(found) | (np.abs(found) >= _MOST_NS)

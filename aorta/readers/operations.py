@@ -173,7 +173,7 @@ def _of_table(table: TableColumns, sizes: MeshSizes) -> Operations:
     end = np.maximum(end, start)
     if not (end > start).any():
         raise ArtefactError(
-            f"{table.path}: no operation takes any time", "check the durations and their unit"
+            f"{table.path}: all operations have a duration of 0", "check the durations and their unit"
         )
     needed = {name: table.whole(name, needed=True) for name in ("rank", "step")}
     column = needed | {name: table.whole(name) for name in ("replica", "stage", "chunk", "microbatch")}
@@ -208,7 +208,7 @@ def _from_stage_0(job: Operations) -> Operations:
     if (first & (job.role == int(OperationRole.RECEIVE)) & ~back).any():
         return job
     return replace(
-        job, stage=job.stage - 1, said=(*job.said, "stages are counted from 1 in it, and here from 0")
+        job, stage=job.stage - 1, said=(*job.said, "its stages are counted from 1; aorta counts them from 0")
     )
 
 

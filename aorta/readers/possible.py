@@ -30,8 +30,8 @@ _FEWEST = 3
 _MARGIN_NS = 60 * NS_PER_S
 _BEFORE_HOST_NS = NS_PER_S
 _LONGEST_SAMPLE = 100_000
-CLOCKS = "the clocks of host and GPU contradict each other"
-_CLOCKS_REMEDY = "record the capture again; other tools may have changed the GPU's clock"
+CLOCKS = "the clocks of the host and the GPU contradict each other"
+_CLOCKS_REMEDY = "record the capture again; another tool may have changed the GPU's clock"
 
 Mask = NDArray[np.bool_]
 
@@ -67,7 +67,7 @@ def _said(trace: Trace, found: Mapping[str, int], cut: int = 0) -> Trace:
         reasons = ", ".join(f"{count} {reason}" for reason, count in found.items())
         problems.append(f"{plural(sum(found.values()), 'impossible event')} left out: {reasons}")
     if cut:
-        problems.append(f"{plural(cut, 'event')} cut: they run into the next event of their stream")
+        problems.append(f"{plural(cut, 'event')} cut, because they overlap the next event of their stream")
     said = tuple(Problem(file=trace.source, reason=reason) for reason in problems)
     return replace(trace, problems=(*trace.problems, *said))
 

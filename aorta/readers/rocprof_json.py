@@ -124,7 +124,8 @@ def read(path: Path) -> list[Trace]:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ArtefactError(
             f"{path}: not whole rocprofv3 JSON ({error})",
-            hint="rocprofv3 writes it when the program ends: a killed program leaves half of it",
+            hint="rocprofv3 writes the file when the program ends; if the program is killed, the file is "
+            "incomplete",
         ) from error
     rank = file_rank(path) if len(processes) == 1 else None
     traces = []

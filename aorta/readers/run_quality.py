@@ -53,7 +53,7 @@ def data_quality(
     if rate is not None:
         said += _rates(rate, tolerance)
     if account.manifest is not None and account.manifest.shared_machine and len(account.manifest.nodes) > 1:
-        said.append("the nodes of this run share one machine: it only shows how that machine scales")
+        said.append("the nodes of this run share one machine, so the run only shows how that machine scales")
     said += cores_shared(data)
     said += _hooks(data)
     said += _profilers(data)
@@ -139,7 +139,7 @@ def _state(data: RunData) -> tuple[str | None, list[str]]:
     aborted = _aborted_after_the_end(data)
     if aborted and "failed" in (markers, accounting):
         return "completed", [
-            f"{rank_words(aborted)} had done all steps and was aborted while the interpreter shut down"
+            f"{rank_words(aborted)} had completed all steps and was aborted while the interpreter shut down"
         ]
     if accounting is None:
         return markers, []
@@ -147,9 +147,11 @@ def _state(data: RunData) -> tuple[str | None, list[str]]:
     said = data.accounting.state_text
     if said == "FAILED" and markers in ("timeout", "cancelled"):
         why = "it was told to end before its time limit" if markers == "timeout" else "it was told to end"
-        return markers, [f"accounting says FAILED, which is the exit code: {why}, by the run's own markers"]
+        return markers, [
+            f"accounting says FAILED because of the exit code: {why}, according to the run's own markers"
+        ]
     if markers is not None and markers != accounting:
-        notes.append(f"accounting says {said}, the run's own markers say {markers}: accounting counts")
+        notes.append(f"accounting says {said}, but the run's own markers say {markers}; accounting is used")
     elif said == "OUT_OF_MEMORY":
         notes.append("accounting says OUT_OF_MEMORY: the kernel ended processes of the job")
     return accounting, notes
@@ -194,7 +196,7 @@ def _missing_steps(data: RunData) -> list[Problem]:
     if not ranks:
         return []
     steps_lost = f"up to {most} steps, most of them {where}"
-    reason = f"records of {rank_words(ranks)} are missing: {steps_lost}: they could not be written"
+    reason = f"records of {rank_words(ranks)} are missing ({steps_lost}), because they could not be written"
     return [Problem(file=None, reason=reason)]
 
 
@@ -212,12 +214,17 @@ def _lost(data: RunData) -> list[Problem]:
     for index in status.nodes_missing:
         if index in answered:
             problems.append(
-                Problem(file=f"nodes/node{index}/status.json", reason="missing: how it ended is not known")
+                Problem(
+                    file=f"nodes/node{index}/status.json",
+                    reason="missing, so it is not known how the job ended",
+                )
             )
     for node in status.nodes:
         name = f"nodes/node{node.node_index}/status.json"
         if node.state == "running":
-            problems.append(Problem(file=name, reason=f"{node.host} was running and never said how it ended"))
+            problems.append(
+                Problem(file=name, reason=f"{node.host} was running and never reported how it ended")
+            )
         for rank in node.ranks:
             ended = f"by {rank.signal}" if rank.signal else f"with exit code {rank.exit_code}"
             if rank.signal or rank.exit_code:
@@ -315,7 +322,7 @@ def _batches(data: RunData, rate: Throughput | None) -> list[str]:
         return []
     return [
         f"a step record counts {rate.per_rank_batch} samples of a rank where training.batch_size × "
-        f"gradient_accumulation is {configured}: throughput is only as good as that count"
+        f"gradient_accumulation is {configured}: throughput is only as accurate as that count"
     ]
 
 
@@ -327,13 +334,13 @@ def _rates(rate: Throughput, tolerance: float) -> list[str]:
         if abs(of_mean - 1.0) > tolerance:
             share = 100.0 * (1.0 - of_mean)
             notes.append(
-                f"throughput is {of_mean:.2f} times global batch / mean step: {share:.0f} % of the time "
-                "lies between steps"
+                f"throughput is {of_mean:.2f} times global batch / mean step: {share:.0f} % of the time is "
+                "between steps"
             )
         if rate.step_ms_mean > (1.0 + tolerance) * rate.step_ms_median:
             notes.append(
                 f"some steps are far slower than the rest: the mean step takes {rate.step_ms_mean:.1f} ms, "
-                f"the median one {rate.step_ms_median:.1f} ms"
+                f"the median step {rate.step_ms_median:.1f} ms"
             )
     return notes
 

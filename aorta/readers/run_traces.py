@@ -101,7 +101,7 @@ def reduce_run(run: RunDir, reducer: Reducer, node: int | None = None) -> Iterat
     files, homes = trace_files(run), _homes(run)
     if node is not None and node not in homes.values():
         raise ArtefactError(
-            f"{run.root}: nothing says which ranks node {node} has",
+            f"{run.root}: it is not known which ranks run on node {node}",
             hint="manifest.json lists the nodes of a run, counted from 0",
         )
     for index in [node] if node is not None else sorted(set(homes.values()) or {0}):
@@ -176,7 +176,7 @@ def read_rank(
         return None, [Problem(file=str(paths[0]), reason=error.message)]
     trace = max((_ranked(trace, rank) for trace in found.traces), key=lambda item: len(item.gpu))
     if trace.rank != rank:
-        reason = f"it is rank {trace.rank} by its content and lies where rank {rank}'s is expected"
+        reason = f"its content says rank {trace.rank}, but it is in the place of rank {rank}"
         return None, [*found.problems, Problem(file=trace.source, reason=reason)]
     return trace, list(found.problems)
 
@@ -222,7 +222,9 @@ def read_run_traces(run: RunDir, reducer: Reducer) -> RunTraces:
                 problems.append(old)
             else:
                 summaries[rank] = old
-                notes += (f"{reduced[rank].name} is older than the trace, which cannot be read here",)
+                notes += (
+                    f"{reduced[rank].name} is older than the trace, which cannot be read on this machine",
+                )
     ordered = tuple(_here(summaries[rank], run.root) for rank in sorted(summaries))
     # What the job could not reduce cannot be read now either: it is said once.
     whole = bool(ordered) and not left
@@ -253,8 +255,8 @@ def _counted(paths: Mapping[int, Path]) -> tuple[frozenset[int] | None, tuple[st
     if count >= len(common):
         return None, ()
     note = (
-        f"of {len(common)} traced steps of all ranks the last {count} are analysed: "
-        f"the summaries are {size / 2**20:,.0f} MiB together"
+        f"of {len(common)} traced steps of all ranks, only the last {count} are analysed, because the "
+        f"summaries are {size / 2**20:,.0f} MiB together"
     )
     return frozenset(common[-count:]), (note,)
 
@@ -299,8 +301,8 @@ def _read(path: Path, rank: int, numbers: frozenset[int] | None, reducer: Reduce
     summary = read_json(path, TraceSummary)
     if summary.schema_version > SCHEMA_VERSION:
         raise ArtefactError(
-            f"{path}: schema version {summary.schema_version}, {SCHEMA_VERSION} is known",
-            hint="a newer aorta reduced it; update this one",
+            f"{path}: schema version {summary.schema_version}; this aorta knows {SCHEMA_VERSION}",
+            hint="a newer version of aorta reduced it; update this installation",
         )
     if summary.rank != rank:
         raise ArtefactError(f"{path}: it is the summary of rank {summary.rank}")

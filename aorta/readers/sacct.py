@@ -122,7 +122,7 @@ def fetch_accounting(
     try:
         answer = run(argv)
     except FileNotFoundError:
-        return _cached(summary, "sacct is not on this machine")
+        return _cached(summary, "sacct is not installed on this machine")
     except (OSError, subprocess.TimeoutExpired) as error:
         return _cached(summary, f"sacct did not answer: {error}")
     if answer.returncode != 0:
@@ -135,7 +135,8 @@ def fetch_accounting(
         return _cached(summary, f"sacct does not know job {job_id} (yet)")
     if started_wall_ns is not None and not _is_this_job(rows, started_wall_ns):
         return _cached(
-            summary, f"sacct's job {job_id} is a different job: it was not running when this run started"
+            summary,
+            f"sacct's job {job_id} is a different job: that job was not running when this run started",
         )
     problems = []
     try:
@@ -157,7 +158,7 @@ def read_accounting(summary: Path) -> Accounting:
     lines = [line for line in text.splitlines(keepends=True) if line.strip()]
     cells = [[cell.strip() for cell in line.split("|")] for line in lines]
     if not cells or not {"JobID", "State"} <= set(cells[0]):
-        return Accounting(problems=(Problem(file=summary.name, reason="is not a table of sacct"),))
+        return Accounting(problems=(Problem(file=summary.name, reason="is not a table from sacct"),))
     whole = [
         row
         for line, row in zip(lines, cells, strict=True)
@@ -165,7 +166,7 @@ def read_accounting(summary: Path) -> Accounting:
     ]
     problems = []
     if len(whole) < len(lines):
-        reason = f"{len(lines) - len(whole)} of {len(lines)} lines are cut off or not of the table"
+        reason = f"{len(lines) - len(whole)} of {len(lines)} lines are cut off or do not belong to the table"
         problems.append(Problem(file=summary.name, reason=reason))
     return _accounting([dict(zip(cells[0], row, strict=True)) for row in whole[1:]], problems)
 
@@ -194,7 +195,7 @@ def _out_of_memory(attempt: Sequence[Row]) -> list[str]:
     if job["State"].startswith("OUT_OF_MEMORY"):
         return []
     return [
-        f"step {row['JobID']} ended OUT_OF_MEMORY: the kernel ended processes of it"
+        f"step {row['JobID']} ended OUT_OF_MEMORY: the kernel killed some of its processes"
         for row in steps
         if row["State"].startswith("OUT_OF_MEMORY")
     ]
@@ -229,7 +230,7 @@ def _accounting(rows: Sequence[Row], problems: list[Problem]) -> Accounting:
     found = Accounting(attempts=tuple(tuple(attempt) for attempt in attempts), problems=tuple(problems))
     notes = []
     if len(attempts) > 1:
-        notes.append(f"the job was requeued: attempt {len(attempts)} of {len(attempts)} counts")
+        notes.append(f"the job was requeued: attempt {len(attempts)} of {len(attempts)} is used")
     if found.state is None:
         notes.append(f"accounting is not complete: it still says {found.state_text or 'nothing'}")
     notes += [note for attempt in found.attempts[-1:] for note in _out_of_memory(attempt)]
@@ -240,9 +241,9 @@ def _cached(summary: Path, reason: str) -> Accounting:
     kept = read_accounting(summary)
     if kept.attempts:
         return Accounting(
-            kept.attempts, kept.problems, (*kept.notes, f"{reason}: the earlier answer is used")
+            kept.attempts, kept.problems, (*kept.notes, f"{reason}, so the earlier answer is used")
         )
-    note = f"no accounting ({reason}): the run's own markers say how it ended"
+    note = f"no accounting ({reason}), so the run's own markers are used to tell how it ended"
     return Accounting(problems=kept.problems, notes=(note,))
 
 

@@ -54,7 +54,7 @@ def kind_of(head: str) -> Kind | None:
         return "nvidia-smi"
     if _NO_HEADER.match(line) and _GPU_VALUES.search(line):
         raise ArtefactError(
-            "samples of nvidia-smi without a header line: which column is which is not known",
+            "samples from nvidia-smi without a header line: the meaning of the columns is not known",
             "record without `noheader`: nvidia-smi --query-gpu=timestamp,index,... --format=csv",
         )
     if is_amd_smi(header):

@@ -73,7 +73,9 @@ def _reason(session: Sequence[Trace], used: Sequence[Trace]) -> str:
     other = {trace.world_size for trace in used if trace.world_size}
     if own and other and own != other:
         mine, its = plural(min(own), "rank"), plural(min(other), "rank")
-        return f"of another job, of {mine}: it is not averaged with the traces of a job of {its}"
+        return (
+            f"belongs to another job, with {mine}, so it is not averaged with the traces of a job with {its}"
+        )
     apart = abs(_start(session) - _start(used)) / NS_PER_S
     when = f"{apart / _DAY_S:.1f} days" if apart > _DAY_S else f"{apart:.0f} s"
-    return f"recorded {when} apart from the traces that are used: it is not averaged with them"
+    return f"recorded {when} apart from the traces that are used, so it is not averaged with them"

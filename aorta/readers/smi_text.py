@@ -35,7 +35,7 @@ _SIGNS: Final = (
 )
 _UNREAD: Final = (
     (re.compile(r"NVSMI LOG|<nvidia_smi_log>"), "a listing of `nvidia-smi -q`"),
-    (re.compile(r"^#\s*gpu\s+pid\b", re.MULTILINE), "a table of processes by `nvidia-smi pmon`"),
+    (re.compile(r"^#\s*gpu\s+pid\b", re.MULTILINE), "a table of processes from `nvidia-smi pmon`"),
     (
         re.compile(r"^#?\s*(?:Entity|GPU I?D?)\s.*\b(?:SMACT|GPUTL|TENSO|DRAMA)\b", re.MULTILINE),
         "a table of dcgmi",
@@ -86,7 +86,7 @@ def parse_smi_text(tool: str, text: str) -> tuple[list[Timed], int, bool]:
     if bad and not found:
         program = tool.partition("'")[0]
         raise ArtefactError(
-            f"{tool} has no times and cannot be matched with steps",
+            f"{tool} prints no times, so its samples cannot be matched with steps",
             f"print a time above each table: `while sleep 1; do date +%s; {program}; done > FILE`, "
             "or record with `aorta monitor`",
         )

@@ -71,7 +71,7 @@ def read_steps(
             problems.append(Problem(file=name, reason=reason))
         kept = _without(own, [label for label in own.labels if label.attempt != attempt])
         if len(kept) < len(own):
-            older = f"{len(own) - len(kept)} records of another attempt than {attempt} left out"
+            older = f"{len(own) - len(kept)} records of attempts other than {attempt} left out"
             problems.append(Problem(file=name, reason=older))
         if len(kept):
             by_rank[rank] = _once_each(name, kept, problems)
@@ -104,7 +104,7 @@ def _went_back(name: str, steps: StepColumns) -> list[Problem]:
     if not count:
         return []
     which = "a step begins" if count == 1 else f"{count} steps begin"
-    return [Problem(file=name, reason=f"{which} before the step ahead ended: its clock went back")]
+    return [Problem(file=name, reason=f"{which} before the previous step ended, because its clock went back")]
 
 
 def _read_file(item: _File) -> _Found:
@@ -121,7 +121,7 @@ def _read_file(item: _File) -> _Found:
                 parts.append(whole)
             broken.line += block.count(b"\n")
             if broken.count > _MOST_BROKEN or broken.line > _MOST_LINES:
-                reason = f"{broken.count:,} of {broken.line:,} lines are not usable: the rest is not read"
+                reason = f"{broken.count:,} of {broken.line:,} lines are not usable, so the rest is not read"
                 break
     except OSError as error:
         reason = f"cannot be read: {error.strerror}"
@@ -278,6 +278,6 @@ def _once_each(name: str, steps: StepColumns, problems: list[Problem]) -> StepCo
     if len(kept) < len(numbers):
         twice = len(numbers) - len(kept)
         problems.append(
-            Problem(file=name, reason=f"{twice} steps occur more than once; the last of each counts")
+            Problem(file=name, reason=f"{twice} steps occur more than once; the last record of each is used")
         )
     return steps.at(len(numbers) - 1 - last)

@@ -67,7 +67,7 @@ def finish(trace: Trace, sizes: Mapping[Call, int] = _NO_SIZES) -> Trace:
             kind = np.where(inside, int(Kind.COMMUNICATION), kind)
             notes = (
                 *notes,
-                f"{int(inside.sum())} kernels are communication by the collective that launched them",
+                f"{int(inside.sum())} kernels count as communication, because a collective launched them",
             )
     gpu, known = replace(gpu, kind=kind), trace.collectives
     if not is_sorted(gpu.start_ns):

@@ -204,7 +204,7 @@ def open_database(path: Path, *, views: bool = False) -> Iterator[Database]:
         except (sqlite3.Error, OverflowError, ValueError) as error:
             raise ArtefactError(
                 f"{path}: damaged, or not an SQLite database ({error})",
-                hint="export the report again; a full disk or an ended export leaves such files",
+                hint="export the report again; a full disk or an interrupted export leaves such files",
             ) from error
 
 

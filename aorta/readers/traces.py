@@ -32,7 +32,7 @@ _TRACE_NAME = re.compile(
 Source = TypeVar("Source", Path, tuple[Path, ...])
 
 _FORMATS = "expected Kineto JSON, nsys SQLite exports or reports, or rocprofv3 CSV, JSON or rocpd"
-_ONE_PER_RANK = "give one trace per rank of one job; a name such as rank3.json tells the rank of a file"
+_ONE_PER_RANK = "give one trace per rank of one job; a name such as rank3.json shows the rank of a file"
 
 
 class NoTraceError(ArtefactError):
@@ -187,7 +187,9 @@ def told_apart(traces: Sequence[Trace]) -> tuple[tuple[Trace, ...], list[Problem
         group, apart = one_session(every)
         problems += apart
         if len(group) == 1 and group[0].rank is None:
-            note = "the trace does not say which rank it is; being the only one, it counts as rank 0"
+            note = (
+                "the trace does not say which rank it is from; it is the only trace, so it counts as rank 0"
+            )
             usable.append(replace(group[0], rank=0, notes=(*group[0].notes, note)))
             continue
         ranks: defaultdict[int | None, list[Trace]] = defaultdict(list)
@@ -209,11 +211,11 @@ def told_apart(traces: Sequence[Trace]) -> tuple[tuple[Trace, ...], list[Problem
 def _choose(rank: int | None, same: Sequence[Trace]) -> tuple[Trace | None, str]:
     """The trace to use of several of one rank, and why not the others."""
     if rank is None:
-        return None, "neither its content nor its name says which rank it is, and there are other traces"
+        return None, "neither its content nor its name shows its rank, and there are other traces"
     ordered = sorted(same, key=_span)
     spans = [_span(trace) for trace in ordered]
     if any(before[1] > after[0] for before, after in itertools.pairwise(spans)):
-        return None, f"several traces say that they are rank {rank} at the same time"
+        return None, f"several traces claim to be rank {rank} at the same time"
     return ordered[-1], f"an earlier capture of rank {rank}; the last one is used"
 
 

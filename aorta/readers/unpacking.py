@@ -63,7 +63,7 @@ def _opened(path: Path, kind: str) -> IO[bytes]:
         except ImportError:
             raise PackedError("zstd needs Python 3.14; unpack it first: zstd -d FILE") from None
         return opened
-    raise PackedError(f"a {kind} archive is not read; unpack it first")
+    raise PackedError(f"aorta does not read {kind} archives; unpack it first")
 
 
 def _extract(members: Iterable[tuple[str, Callable[[], IO[bytes] | None]]], target: Path, left: int) -> None:

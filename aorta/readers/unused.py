@@ -16,19 +16,20 @@ from aorta.units import plural
 _LOOK = 4096
 _NAMED = 5
 _SUFFIXES = {
-    ".qdstrm": "an unfinished nsys stream: QdstrmImporter, beside nsys, makes a .nsys-rep of it",
-    ".ncu-rep": "a report of Nsight Compute, which measures single kernels and no steps",
+    ".qdstrm": "an unfinished nsys stream: convert it to a .nsys-rep with QdstrmImporter, which comes with "
+    "nsys",
+    ".ncu-rep": "a report of Nsight Compute, which measures single kernels rather than steps",
     ".pickle": "a pickle; it is not opened, because it can run code",
     ".pkl": "a pickle; it is not opened, because it can run code",
     ".pt": "a file of torch.save; it is not opened, because it can run code",
-    ".pb": "a profile of XLA or TensorFlow: export it as a trace of JSON",
-    ".pftrace": "a trace of Perfetto: export it as JSON",
-    ".perfetto-trace": "a trace of Perfetto: export it as JSON",
+    ".pb": "a profile of XLA or TensorFlow: export it as a JSON trace",
+    ".pftrace": "a Perfetto trace: export it as JSON",
+    ".perfetto-trace": "a Perfetto trace: export it as JSON",
 }
 _TEXTS = (
     (
         re.compile(rb"\s*<(?:!doctype|html)", re.IGNORECASE),
-        "a web page: a download that failed leaves such a file",
+        "a web page, as a failed download leaves it",
     ),
     (
         re.compile(rb"version https://git-lfs"),
@@ -49,14 +50,16 @@ def why_unused(path: Path) -> str:
     if is_folder(path):
         files = sorted(walk(path))
         reasons = [f"{file.name}: {why_unused(file)}" for file in files[:_NAMED]]
-        return "; ".join([f"a folder of {plural(len(files), 'file')}, none of which is read", *reasons])
+        return "; ".join(
+            [f"a folder of {plural(len(files), 'file')}, and aorta can read none of them", *reasons]
+        )
     try:
         with open_regular(path) as stream:
             head = stream.read(_LOOK)
     except OSError as error:
         return f"it cannot be read: {error.strerror}"
     if not head.strip(b"\0 \r\n\t"):
-        return "it is empty" if not head else "it holds nothing but blanks"
+        return "it is empty" if not head else "it contains only blanks"
     known = next((reason for pattern, reason in _TEXTS if pattern.match(head)), _SUFFIXES.get(path.suffix))
     if known == "a database":
         known = _database(path)
@@ -69,7 +72,7 @@ def _database(path: Path) -> str:
             tables = ", ".join(sorted(database.tables)[:_NAMED]) or "none"
     except ArtefactError as error:
         return error.message.removeprefix(f"{path}: ")
-    return f"an SQLite database without activity of GPUs; its tables begin with {tables}"
+    return f"an SQLite database without GPU activity; its first tables are {tables}"
 
 
 def _text(head: bytes) -> str:
@@ -79,10 +82,10 @@ def _text(head: bytes) -> str:
         if head.startswith(_MARKS):
             return "JSON in UTF-16, or with a byte order mark: save it as UTF-8 without one"
         keys = re.findall(r'"([^"\\]{1,40})"\s*:', text)[:_NAMED]
-        return f"JSON without traceEvents or rocprofiler-sdk-tool; its keys begin with {json.dumps(keys)}"
+        return f"JSON without traceEvents or rocprofiler-sdk-tool; its first keys are {json.dumps(keys)}"
     printable = sum((sign.isprintable() and sign != "\ufffd") or sign.isspace() for sign in text) / len(text)
     if printable < 0.9:
-        return f"its content is not known; {EXPECTED}"
+        return f"its format is not known; {EXPECTED}"
     if "," in first:
-        return f"a table without a column of times that is known; its first line is {first[:80]!r}"
+        return f"a table without a known column of times; its first line is {first[:80]!r}"
     return f"text that begins with {first[:80]!r}; {EXPECTED}"

@@ -87,8 +87,10 @@ def _where(place: MistakePlace) -> str:
 
 def _effect(mistake: Mistake) -> str:
     if mistake.intended:
-        return "It is declared as intended."
-    alone = ", judging by the traces of some ranks only" if "ranks_without_traces" in mistake.evidence else ""
+        return "The program declares this as intended."
+    alone = (
+        ", according to the traces of only some ranks" if "ranks_without_traces" in mistake.evidence else ""
+    )
     said = _gain(mistake.gain) + alone
     return f"{said[:1].upper()}{said[1:]}."
 

@@ -170,7 +170,7 @@ def _named(scenario: str, program: str | None) -> str:
 def _nothing(reports: Sequence[ScenarioReport], silent: Sequence[SubmittedJob]) -> str:
     """The statement where no run that was asked for could be analysed."""
     jobs = ", ".join(_named(job.scenario, job.program) for job in silent)
-    said = f"The newest submission wrote nothing: {jobs}." if jobs else "No scenario could be analysed."
+    said = f"The newest submission has written nothing: {jobs}." if jobs else "No scenario could be analysed."
     return f"{said} The runs below are older." if reports else said
 
 

@@ -21,7 +21,7 @@ def blocks(found: BeforeAfter) -> Iterator[Block]:
         yield Heading(pair.name, 3)
         yield Paragraph(Strong(sentence(pair)))
         if pair.differences:
-            yield Paragraph(f"Careful: {'; '.join(pair.differences)}. The change may not be the reason.")
+            yield Paragraph(f"Note: {'; '.join(pair.differences)}. The change may not be the cause.")
         yield Table(("quantity", ">before", ">after", ">change"), tuple(_rows(pair)))
         yield Paragraph(f"{pair.reason[:1].upper()}{pair.reason[1:]}.")
         if pair.settings:

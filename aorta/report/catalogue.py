@@ -42,7 +42,7 @@ def mistake_pages() -> dict[str, str]:
     index: list[Block] = [
         Heading("Mistakes", 1),
         Paragraph(
-            "Mistakes that people really make. Each page says how a mistake shows and how to fix it. "
+            "Mistakes that people really make. Each page says how to recognise a mistake and how to fix it. "
             "The pages are generated from the code."
         ),
         Bullets(entries),

@@ -41,8 +41,8 @@ def _peaks(found: ComputeUse) -> str:
         return f"Peaks of {found.gpu or 'this GPU'} are not known, so rates are not compared with peaks."
     return (
         f"Peaks of {found.gpu}, dense: {number(found.peak_tflops)} TFLOP/s in bf16 on tensor cores, memory "
-        f"{number(found.memory_gb_s)} GB/s, link to the host {number(found.link_gb_s)} GB/s "
-        f"(source: {found.source}). Rates cover only work whose shapes or bytes are recorded."
+        f"{number(found.memory_gb_s)} GB/s, link to the host {number(found.link_gb_s)} GB/s (source: "
+        f"{found.source}). Rates cover only work with recorded shapes or bytes."
     )
 
 
@@ -51,5 +51,6 @@ def _utilisation(found: ComputeUse) -> str:
         return f"Model FLOP utilisation is not known: {found.reason}."
     return (
         f"Model FLOP utilisation: {_percent(found.mfu_pct)} of the dense peak in bf16. The model needs "
-        f"{number(found.model_tflop)} TFLOP per step and rank, by the recorded shapes, without recomputation."
+        f"{number(found.model_tflop)} TFLOP per step and rank, according to the recorded shapes and without "
+        "recomputation."
     )

@@ -69,7 +69,7 @@ def _gain(analysis: Analysis, main: Finding | None) -> tuple[Level, list[str]]:
         )
     bound = any(item.bound and item.kind == main.kind for item in (replay.predictions if replay else []))
     if bound or main.evidence.get("compute_holds_gaps"):
-        doubts.append("the hosts' own time per step is not known and may be the next limit")
+        doubts.append("the time for host work per step is not known and may be the next limit")
     return "low" if low else "medium" if doubts else "high", doubts
 
 
@@ -77,12 +77,12 @@ def _grave(analysis: Analysis) -> list[str]:
     quality = analysis.data_quality
     doubts = []
     if analysis.hang is not None and not analysis.hang.ranks:
-        doubts.append("no rank was found to hold up the others")
+        doubts.append("no single rank was found to delay the others")
     if quality.ranks_expected is not None and quality.ranks_seen < quality.ranks_expected:
         doubts.append(f"{plural(quality.ranks_expected - quality.ranks_seen, 'rank')} left no records")
     if quality.others_cpus is not None:
         doubts.append(
-            f"other programs used {quality.others_cpus:.1f} CPUs of a node that had hardly a free CPU"
+            f"other programs used {quality.others_cpus:.1f} CPUs of a node that had hardly any free CPU"
         )
     if quality.state is not None and quality.state != "completed":
         doubts.append(f"the job did not complete ({quality.state})")
@@ -99,9 +99,7 @@ def _weighted(analysis: Analysis, main: Finding | None) -> list[str]:
         return []
     if not traces.stands and analysis.submitted is not None:
         return []
-    return [
-        f"the host's time includes the profiler's cost, and the {traces.format} traces do not show how much"
-    ]
+    return [f"host work includes the profiler's cost, and the {traces.format} traces do not show how much"]
 
 
 def _instead(analysis: Analysis, main: Finding | None) -> list[str]:
@@ -119,7 +117,7 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
         doubts.append(f"{plural(len(quality.problems), 'problem')} with the data")
     doubts += [f"sources contradict each other: {text}" for text in quality.contradictions]
     if quality.ranks_assumed:
-        doubts.append("the number of ranks is not recorded: an unseen rank may be the last one")
+        doubts.append("the number of ranks is not recorded, so an unseen rank may be the last one")
     if 0 < quality.steady_steps < _STEPS:
         doubts.append(f"only {plural(quality.steady_steps, 'steady step')}, {_STEPS} wanted")
     elif quality.detailed_steps is not None and quality.detailed_steps == analysis.breakdown.steps < _STEPS:
@@ -127,12 +125,14 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
     run = analysis.throughput
     if run is not None and run.cross_check_ratio is not None and not is_consistent(run.cross_check_ratio):
         off = 100 * (run.cross_check_ratio - 1)
-        doubts.append(f"throughput by the clock and by the median step differ by {off:+.0f} %")
+        doubts.append(
+            f"throughput calculated from the clock and from the median step differs by {off:+.0f} %"
+        )
     if main is not None and main.sub_cause == "not_determined":
-        doubts.append("what makes it slow was not measured")
+        doubts.append("the reason for the slowness was not measured")
     if main is not None and main.evidence.get("compute_holds_gaps"):
-        doubts.append("compute times include the gaps between kernels, so a late host looks like compute")
+        doubts.append("compute times include the gaps between kernels, so late host work looks like compute")
     doubts += _instead(analysis, main)
     if shared:
-        doubts.append("all nodes share one machine, so times across nodes describe that machine only")
+        doubts.append("all nodes share one machine, so times across nodes describe only that machine")
     return doubts

@@ -29,8 +29,9 @@ MAX_TEXT_RANKS = 32
 TIMINGS = {
     "host": "All times were measured with the CPU's clock: compute includes time in which the process sleeps "
     "or waits for a core.",
-    "event_window": "Times on the GPU were measured with CUDA events: they include launching and queueing.",
-    "kernel": "Times on the GPU are those of the kernels themselves.",
+    "event_window": "Times on the GPU were measured with CUDA events, so they include launching and "
+    "queueing.",
+    "kernel": "Times on the GPU are the kernels' own times.",
 }
 """Meaning of a time, by how it was taken."""
 
@@ -87,12 +88,12 @@ def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
         return None, ""
     notes = [f"{note}."] if note else []
     notes.append(
-        "Exposed comm: communication that is not overlapped by compute, with waits for late ranks. All "
-        "comm: exposed and overlapped. Overlapped: the share of communication that runs at the same "
-        "time as compute."
+        "Exposed comm: communication that is not overlapped by compute, including waits for late ranks. All "
+        "comm: exposed and overlapped communication. Overlapped: the share of communication that runs at the "
+        "same time as compute."
     )
     if all(row.exposed_copy_ms is None for row in rows):
-        notes.append("Copies were not timed separately; they are in the host column.")
+        notes.append("Copies were not timed separately; they are part of host work.")
     hosts = any(row.host for row in rows)
     parts = [
         part
@@ -256,7 +257,7 @@ def unmeasured_words(analysis: Analysis) -> str:
     if use.cpu_pct is None:
         absent.setdefault(_UNSAMPLED, []).append("CPU cores in use on the node")
     if use.job_cpu_pct is None:
-        absent.setdefault(f"the job has no cgroup of its own, or {_UNSAMPLED}", []).append(
+        absent.setdefault(f"the job does not have its own cgroup, or {_UNSAMPLED}", []).append(
             "CPU cores in use by the job"
         )
     for name, value, _, reason in _sampled(analysis, use):
@@ -356,7 +357,7 @@ def cost_words(analysis: Analysis, finding: Finding) -> str:
     whole, gained = step_ms(analysis), finding.estimated_speedup
     if whole is not None and gained is not None and (said := saved_words(whole, gained)):
         return f"{said} ({saved_share(gained)})"
-    return "not predicted: the measurements give no bound"
+    return "not predicted: the measurements give no limit"
 
 
 def gain_words(finding: Finding) -> str:

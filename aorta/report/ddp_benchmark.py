@@ -40,10 +40,10 @@ def show(document: DdpBenchmark, console: Console | None = None) -> None:
     for title, names, row in tables:
         console.print(_table(title, names, {result.name: row(result) for result in results}))
     if document.missing:
-        console.print(f"not measured, because the run ended first: {', '.join(document.missing)}")
+        console.print(f"not measured, because the run ended before that: {', '.join(document.missing)}")
     peak = max((point.bus_bytes_per_s for point in document.peak), default=None)
     if peak is None:
-        console.print("one rank: no data crosses a bus")
+        console.print("one rank, so no data crosses a bus")
     else:
         console.print(f"peak: {number(peak / 1e9)} GB/s bus bandwidth of a plain all-reduce")
     if any(result.communication_from == "extra_steps" for result in results):

@@ -157,7 +157,7 @@ def _bottlenecks(reports: Sequence[ScenarioReport]) -> list[Block]:
         "of each scenario, below."
     )
     if len(found) > len(rows):
-        note = f"The first {len(rows)} of {len(found)}. {note}"
+        note = f"The first {len(rows)} of {len(found)} causes. {note}"
     return [Table((*header, ">expected speed-up"), rows), Paragraph(note)]
 
 
@@ -232,7 +232,7 @@ def _curve(scaling: Scaling, reports: Sequence[ScenarioReport]) -> Iterator[Bloc
 
 def _curve_notes(scaling: Scaling, *, shared: bool) -> Iterator[str]:
     if scaling.reference and len(scaling.points) > 1:
-        yield f"The reference is {scaling.reference}, the smallest run in the curve."
+        yield f"The reference is {scaling.reference}, the smallest scenario in the curve."
     if scaling.label:
         words = overview.LABELS[scaling.label]
         yield f"{words[0].upper()}{words[1:]}."
@@ -251,7 +251,7 @@ def _curve_notes(scaling: Scaling, *, shared: bool) -> Iterator[str]:
     if scaling.reason:
         yield scaling.reason
     if shared:
-        yield "The nodes share one machine: this is the scaling of that machine, not of a cluster."
+        yield "The nodes share one machine, so this is the scaling of that machine and not of a cluster."
 
 
 def _range(found: Interval | None, factor: float, digits: int) -> str:

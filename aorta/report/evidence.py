@@ -61,7 +61,9 @@ def worst_table(page: RunPage, analysis: Analysis) -> tuple[Table | None, str]:
         note = f"{left} {'is' if one else 'are'} not shown, because {why}. "
         note = f"{note[0].upper()}{note[1:]}"
     if any(item.kind == "straggler" and not item.ranks for item in analysis.findings):
-        note += "Different ranks are last in different steps, each by a little: no single rank is the cause. "
+        note += (
+            "Different ranks are last in different steps, each by a little, so no single rank is the cause. "
+        )
     return Table(header, rows), f"{note}{_WORST}"
 
 
@@ -110,7 +112,7 @@ def lateness_table(analysis: Analysis, page: RunPage, limit: int = 6) -> tuple[T
     patterns = {item.pattern for item in late.ranks[:limit]}
     notes += [words for pattern, words in _PATTERNS.items() if pattern in patterns]
     if late.steps == analysis.data_quality.detailed_steps:
-        notes.append("Lateness is known only in steps timed in detail.")
+        notes.append("Lateness is known only for detailed steps.")
     if len(late.ranks) > limit:
         notes.insert(0, f"{limit} of {len(late.ranks):,} late ranks are shown, worst first.")
     if late.nodes:
@@ -193,7 +195,7 @@ def _clocks(clocks: Sequence[ClockFit]) -> str:
     apart = number(most) if most >= 0.001 else "0.001"
     drift = max(abs(item.fast_ppm) for item in clocks)
     drifts = f", drift of up to {number(drift)} ppm removed" if drift else ""
-    return f"Clocks are aligned by the ends of collectives{drifts}: they agree within {apart} ms (median)."
+    return f"Clocks are aligned by the ends of collectives{drifts}: they agree to within {apart} ms (median)."
 
 
 def _replayed(replay: Replay) -> str:
@@ -201,7 +203,7 @@ def _replayed(replay: Replay) -> str:
         return f"No prediction: {plain(replay.withheld)}."
     steps = f"aorta replayed {plural(replay.steps, 'step')} as they were measured, with nothing removed."
     if replay.error_pct is None:
-        return f"{steps} They have no collective to check the replay against."
+        return f"{steps} The steps contain no collective that could check the replay."
     error = "0.1" if replay.error_pct < 0.1 else f"{replay.error_pct:.1f}"
     return (
         f"Check of the prediction: {steps} Each half of the steps was replayed with the transfer times of "
@@ -284,6 +286,6 @@ def overhead_words(analysis: Analysis) -> str:
     if found.ratio is None:
         return f"Profiler overhead: {ABSENT} ({plain(found.reason or 'not measured')})."
     return (
-        f"Profiler overhead: steps under the profiler take {found.ratio:.2f}× as long as the others "
-        f"({found.inside_steps:,} steps under it, {found.outside_steps:,} without)."
+        f"Profiler overhead: steps under the profiler take {found.ratio:.2f}× as long as other steps "
+        f"({found.inside_steps:,} steps with the profiler, {found.outside_steps:,} without)."
     )

@@ -100,7 +100,7 @@ def excerpt(
         if len(own := records.where((records.column("global_step") == number) & records.profiled))
     }
     if not those:
-        return None, f"not measured: the records of step {number} hold no ranges"
+        return None, f"not measured: the records of step {number} contain no ranges"
     limit = FEW_OF_MANY if len(those) > MAX_TIMELINE else MAX_TIMELINE
     ranks, note = choose({rank: _own_ns(own) for rank, own in those.items()}, named, limit)
     steps = {rank: those[rank][-1] for rank in ranks}

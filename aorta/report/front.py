@@ -76,7 +76,7 @@ def _scaling_words(scaling: Scaling, reports: Sequence[ScenarioReport]) -> str:
     last = scaling.points[-1]
     said = f"{plural(last.nodes, 'node')} do the work of {first.nodes * last.speedup:.2g}"
     said += f" ({100 * last.efficiency:.0f} % efficiency)"
-    machine = "; the nodes share one machine, so this is that machine's scaling"
+    machine = "; the nodes share one machine, so this is the scaling of that machine"
     return said + (machine if shares_machine(scaling, reports) else "")
 
 

@@ -62,7 +62,7 @@ def _blocks(found: GateResult) -> Iterator[Block]:
         "Blocks and runs",
         (
             Table((">block", ">B over A"), rows),
-            Paragraph("Block 0 warms caches up and does not count."),
+            Paragraph("Block 0 warms up caches and does not count."),
             Table((">block", "side", f">{found.measured}", "folder"), runs),
         ),
     )

@@ -1,4 +1,4 @@
-"""Terms of the reports, and what they mean here."""
+"""The terms that reports use, and what they mean."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ TERMS = (
     ),
     (
         "Steady steps",
-        "all steps after the warm-up that contain no validation, checkpoint or profiler start-up. "
-        "Averages use only steady steps. Samples of the monitors are used if they were taken between "
-        "the first and the last steady step.",
+        "all steps after the warm-up that contain no validation, checkpoint or profiler start-up. Averages "
+        "use only steady steps, and only monitor samples taken between the first and the last steady step.",
     ),
     (
         "Breakdown",
-        "the parts of the mean step. It uses the traced steps if all ranks have traces, otherwise the "
-        "steps timed in detail.",
+        "the parts of the mean step. The breakdown uses the traced steps if all ranks have traces, and "
+        "otherwise the detailed steps.",
     ),
     (
         "Detailed step",
-        "a step that was timed part by part. Other steps are timed from end to end, which costs less.",
+        "a step that was timed part by part. Other steps are only timed from start to end, which costs less.",
     ),
     (
         "Monitors",
@@ -51,7 +50,7 @@ TERMS = (
     ),
     (
         "Exposed communication",
-        "time in collectives that is not overlapped by compute. It includes waiting for a rank that is late.",
+        "time in collectives that is not overlapped by compute. It includes waiting for late ranks.",
     ),
     (
         "Exposed transfer",
@@ -71,17 +70,19 @@ TERMS = (
     ),
     (
         "Waiting that an earlier slow exchange causes",
-        "a rank arrives late, because a collective before this one kept it longer than the others.",
+        "waiting for a rank that arrives late because an earlier collective took longer on it than on the "
+        "others.",
     ),
     (
         "Charge",
-        "the part of a wait that is attributed to a cause: whichever of loading, compute or host work "
-        "took longer on the last rank than on the waiting one. Charges sum to the exposed waits.",
+        "the part of a wait that is attributed to a cause. The cause is whichever of data loading, compute "
+        "or host work took longer on the last rank than on the waiting rank. All charges together equal the "
+        "exposed waits.",
     ),
     (
         "Median rank",
-        "the rank with the middle value. Of an even number of ranks, it is the one with the lower of "
-        "the two middle values. So of two ranks, the slower one is compared with the other one.",
+        "the rank with the middle value. With an even number of ranks, it is the rank with the lower of the "
+        "two middle values. With two ranks, the slower rank is therefore compared with the faster one.",
     ),
     (
         "Worst rank",
@@ -89,22 +90,24 @@ TERMS = (
     ),
     (
         "Late, lateness",
-        "how much later than the median rank a rank arrives at a collective.",
+        "a rank's lateness is the time between the median rank's arrival at a collective and its own "
+        "arrival.",
     ),
     (
         "Data wait",
-        "time in the loader with nothing else running. Without loader workers, it is the loading itself.",
+        "time in the loader with nothing else running. Without loader workers, data wait is the loading "
+        "itself.",
     ),
     (
-        "Host",
-        "all of the step that is not compute, exposed communication, exposed copies or data wait: "
-        "launching, Python, synchronisation. By this definition, the parts of a step add up to it "
-        "exactly. A machine is called a node.",
+        "Host work",
+        "all of the step that is not compute, exposed communication, exposed copies or data wait: launching "
+        "kernels, Python code, synchronisation. By this definition, the parts of a step add up to exactly "
+        "the step. The host is the CPU side of a rank, not a machine: machines are called nodes.",
     ),
     (
         "Unseen time",
-        "time that could not be measured; the report gives the reason. It counts neither as compute "
-        "nor as host.",
+        "time that could not be measured; the report gives the reason. Unseen time counts neither as "
+        "compute nor as host work.",
     ),
     (
         "Between steps",
@@ -132,12 +135,13 @@ TERMS = (
     ),
     (
         "Straggler",
-        "a rank whose compute or host work takes longer, so that the other ranks wait for it in collectives.",
+        "a rank that needs longer for compute or host work, which makes the other ranks wait for it in "
+        "collectives.",
     ),
     (
         "Host bound",
-        "the device waits for the CPU, which launches work too slowly. In a job without GPUs: Python "
-        "and other work outside of compute.",
+        "the device waits for the CPU, which launches work too slowly. In a job without GPUs, host bound "
+        "means that Python and other work outside of compute takes most of the time.",
     ),
     (
         "Stall",
@@ -145,7 +149,7 @@ TERMS = (
     ),
     (
         "Pipeline bubble",
-        "time in which stages of a pipeline have no microbatch to work on.",
+        "time in which a pipeline stage has no microbatch to work on.",
     ),
     (
         "Effective GPU utilisation",
@@ -170,8 +174,8 @@ TERMS = (
     (
         "Confidence in the cause, or in a verdict without one",
         "high if nothing below applies. Medium: problems in the data, few steps, several nodes on one "
-        "machine, sources that contradict each other, or no known sub-cause. Low: missing ranks, a "
-        "job that did not complete, or other programs that left hardly a free CPU core.",
+        "machine, sources that contradict each other, or no known sub-cause. Low: missing ranks, a job that "
+        "did not complete, or other programs that left almost no free CPU core.",
     ),
     (
         "Confidence in the gain",
@@ -181,8 +185,8 @@ TERMS = (
     ),
     (
         "Scaling curve, reference",
-        "throughput of several scenarios against their number of ranks. The reference is the smallest "
-        "scenario, to which the others are compared.",
+        "a scaling curve shows the throughput of several scenarios against their number of ranks. The "
+        "reference is the smallest scenario; the others are compared with it.",
     ),
     (
         "Efficiency",
@@ -190,22 +194,22 @@ TERMS = (
     ),
     (
         "Efficiency factors (POP)",
-        "the factors of the POP Centre of Excellence (Performance Optimisation and Productivity). "
-        "Useful time is time in compute. Global efficiency is computation scalability × parallel "
-        "efficiency. Computation scalability is useful time per sample in the reference ÷ useful time "
-        "per sample in this run, so it is 100 % in the reference. Parallel efficiency is load balance "
-        "× communication. Load balance is the mean useful time of the ranks ÷ the longest. "
-        "Communication is the longest useful time ÷ the step. It is serialisation × transfer. "
-        "Serialisation is the efficiency if exchanging data took no time, so that only waits are "
-        "lost. Transfer is what exchanging data then costs in addition.",
+        "the factors of the POP Centre of Excellence (Performance Optimisation and Productivity). Useful "
+        "time is time in compute. Global efficiency is computation scalability × parallel efficiency. "
+        "Computation scalability is useful time per sample in the reference ÷ useful time per sample in "
+        "this run, so it is 100 % in the reference. Parallel efficiency is load balance × communication. "
+        "Load balance is the mean useful time of the ranks ÷ the longest. Communication is the longest "
+        "useful time ÷ the step, and equals serialisation × transfer. Serialisation is the efficiency that "
+        "would remain if exchanging data took no time, so only waits lower it. Transfer is the further "
+        "efficiency lost to exchanging data.",
     ),
     (
         "Operator and kernel traces",
-        "recordings of torch.profiler, nsys or rocprofv3: see docs/traces.md.",
+        "recordings of torch.profiler, nsys or rocprofv3. See docs/traces.md.",
     ),
     (
         "-dirty",
-        "after a commit: the working copy had changes that were not committed.",
+        "follows a commit if the working copy had uncommitted changes.",
     ),
     (
         "Overall verdict",

@@ -37,7 +37,7 @@ def parts_figure(scenarios: Sequence[tuple[str, Sequence[StepPart]]]) -> Figure:
     style.title(
         axes,
         "Where the time in a step goes",
-        "mean over all ranks: what happens on one of N ranks shows at 1/N of its size; labels: % of the step",
+        "mean over all ranks: time on one of N ranks appears at 1/N of its size; labels: % of the step",
         loading_words(scenarios[0][1]) if len(scenarios) == 1 else "",
     )
     shown = [(name, shown_parts(parts)) for name, parts in scenarios]

@@ -33,7 +33,7 @@ PARTS = (
     PaletteEntry("exposed_comm", "exposed communication", "exposed comm", "exposed_comm_ms", EXPOSED_COMM),
     PaletteEntry("exposed_copy", "exposed copy", "exposed copy", "exposed_copy_ms", EXPOSED_COPY),
     PaletteEntry("data_wait", "data wait", "data wait", "data_wait_ms", DATA_WAIT),
-    PaletteEntry("host", "host", "host", "host_ms", HOST),
+    PaletteEntry("host", "host work", "host work", "host_ms", HOST),
     PaletteEntry("unclassified", "unclassified GPU time", "unclassified", "unclassified_ms", UNCLASSIFIED),
     PaletteEntry("unseen", "unseen", "unseen", "unseen_ms", UNSEEN),
 )
@@ -45,12 +45,12 @@ EXPOSED = next(part.short for part in PARTS if part.key == "exposed_comm")
 WAITS = {
     "data_loading": ("waiting for another rank's loader", "#F6CF8B"),
     "compute": ("waiting for another rank's compute", "#F0C9A8"),
-    "host": ("waiting for another rank's host", "#C9B8AC"),
+    "host": ("waiting for another rank's host work", "#C9B8AC"),
     "communication": ("waiting that an earlier slow exchange causes", "#EBA07A"),
-    "own_host": ("waiting, but its own host is not ready either", OWN_HOST),
+    "own_host": ("waiting, but its own host work is not done either", OWN_HOST),
 }
-"""Parts of exposed communication: waits for other ranks, by what those ranks did. The last one is the part of
-the waits that would remain, because the waiting rank's own host is as slow.
+"""Parts of exposed communication: waits for other ranks, by what the late rank did. The last row is the part
+of the waits that would remain, because the waiting rank's own host work takes as long.
 """
 
 LEAST_PCT = 0.5
@@ -70,7 +70,7 @@ DOING: dict[Doing, tuple[str, str]] = {
     "transfer": ("exposed transfer", EXPOSED_COMM),
     "wait": ("waiting for another rank (not split by cause here)", WAITING),
     "data_wait": ("data wait", DATA_WAIT),
-    "host": ("host", HOST),
+    "host": ("host work", HOST),
     "hidden": ("overlapped communication", HIDDEN_COMM),
 }
 """Names and colours of the things that a rank does in a timeline."""

@@ -25,7 +25,7 @@ MAX_HEAT_ROWS = 32
 MAX_WORST = 6
 OTHER = "other small parts, together"
 
-MAKES_WAIT = {"data_loading": "loader", "compute": "compute", "host": "host"}
+MAKES_WAIT = {"data_loading": "loader", "compute": "compute", "host": "host work"}
 """Causes of waits, seen from the rank that the others wait for."""
 HEAT_GROUPS = ("in the rank's own step", "makes other ranks wait")
 """Heads of the map's two groups of columns."""
@@ -62,7 +62,7 @@ class ChargedWaits(NamedTuple):
 
     charges: list[Blame]
     own_host_ms: float
-    """Sum over the waiting ranks of the part that would remain: their own hosts are as slow."""
+    """Sum over the waiting ranks of the part that would remain, because their own host work takes as long."""
     kept: float
     """The share of the measured `own_host_wait_ms` that this is."""
 
@@ -181,7 +181,7 @@ def heat_map(analysis: Analysis) -> HeatMap | None:
     if kept:
         exposed = [row.exposed_comm_ms - (ms or 0.0) for row, ms in zip(rows, late, strict=True)]
         mine[0] = (mine[0][0], exposed)
-        mine.insert(1, ("wait, own host late too", [_cell(ms) for ms in late]))
+        mine.insert(1, ("wait, own host work late too", [_cell(ms) for ms in late]))
     charges: _Columns = []
     if len(rows) > 1 and charged(analysis):
         found = _charges(analysis)
@@ -251,7 +251,7 @@ def _bins(rows: Sequence[RankBreakdown]) -> tuple[list[tuple[int, int]], list[st
         else:
             names.append(f"ranks {first.rank}–{last.rank}")
     group = f"a {unit}" if each == 1 else f"{each} {unit}s"
-    return bins, names, f"{len(rows):,} ranks: a row is the worst rank of {group}, cell by cell"
+    return bins, names, f"{len(rows):,} ranks: each cell shows the worst rank of {group}"
 
 
 def _rank_name(row: RankBreakdown, several: bool) -> str:
@@ -259,7 +259,8 @@ def _rank_name(row: RankBreakdown, several: bool) -> str:
 
 
 _OWN = {
-    "compute_ms": "compute", "data_wait_ms": "data loading", "host_ms": "host", "exposed_copy_ms": "copies"
+    "compute_ms": "compute", "data_wait_ms": "data loading",
+    "host_ms": "host work", "exposed_copy_ms": "copies",
 }  # fmt: skip
 _LEAST = 0.05
 _CAUSES = {"data_loading": "data loading"}

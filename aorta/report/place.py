@@ -44,7 +44,7 @@ def _longer(analysis: Analysis, finding: Finding) -> str:
     total = f" (of {number(late)} ms in total)" if late is not None and place.longer_ms < MOST * late else ""
     than = than_ranks(finding.ranks, analysis)
     spend = "spend" if than == OTHERS else "spends"
-    return f"; {than} {spend} {number(place.longer_ms)} ms per step less there{total}"
+    return f"; {than} {spend} {number(place.longer_ms)} ms less there per step{total}"
 
 
 def data_waits(analysis: Analysis, finding: Finding) -> str:

@@ -43,7 +43,7 @@ def finding_blocks(plugin: Plugin[FindingSpec], *, level: int = 1) -> list[Block
     spec, page = plugin.spec, plugin.page
     keys = {row.key: row for row in rows()}
     causes = [Bullet((Code(code), f": {words}")) for code, words in spec.sub_causes.items()]
-    causes.append(Bullet((Code(NOT_DETERMINED), ": nothing that was measured tells.")))
+    causes.append(Bullet((Code(NOT_DETERMINED), ": no measurement shows the cause.")))
     blocks: list[Block] = [
         Heading(f"{spec.kind}: {page.title}", level),
         Heading("What it finds", level + 1),
@@ -125,24 +125,28 @@ def findings_page() -> str:
     blocks: list[Block] = [
         Heading("Findings", 1),
         Paragraph(
-            ("This page is generated from the code, as is ", Code("aorta explain KIND"), " on a terminal. ")
+            (
+                "This page is generated from the code. To read a part of it in a terminal, run ",
+                Code("aorta explain KIND"),
+                ".",
+            )
         ),
         *(block for plugin in PLUGINS for block in finding_blocks(plugin, level=2)),
         Heading("Thresholds"),
         Paragraph(
             (
-                "Set each key in the configuration's block ",
+                "Set these keys in the block ",
                 Code("thresholds"),
-                ". For one analysis alone: ",
+                " of the configuration. To change one for a single analysis, use ",
                 Code("aorta analyze PATH --override thresholds.KEY=VALUE"),
-                ", and the same with ",
+                " or ",
                 Code("aorta aggregate"),
-                ". The report says what was changed from what.",
+                ". The report names each changed threshold, with its default.",
             )
         ),
         Table(("threshold", "default", "of traces", "unit", "what it decides", "why this default"), table),
         Heading("Fixed numbers"),
-        Paragraph("These numbers decide as well. No key changes them."),
+        Paragraph("These numbers also affect the verdict. They cannot be configured."),
         Table(("where", "value", "what it decides"), numbers),
     ]
     return to_markdown(blocks)
@@ -165,7 +169,7 @@ def configuration_rows() -> str:
     lines = []
     for row in rows():
         null = f" Null: {row.null}." if row.null else ""
-        traces = f" Of kernel traces: {row.traces}." if row.traces else ""
+        traces = f" For kernel traces: {row.traces}." if row.traces else ""
         lines.append(f"| `thresholds.{row.key}` | {row.default} | {row.unit}. {row.sentence}{null}{traces} |")
     return "\n".join(lines)
 

@@ -33,5 +33,5 @@ def _amount(value: float | None, row: ResourceUse) -> str:
 def next_time(found: ResourceTable) -> str:
     """Returns the lines to write next time; empty where nothing measured says so."""
     if found.sbatch:
-        return f"Request next time (this run's use plus a fifth): {' '.join(found.sbatch)}."
+        return f"Request next time (what this run used, plus a fifth): {' '.join(found.sbatch)}."
     return "; ".join(found.notes)

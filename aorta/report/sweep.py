@@ -51,7 +51,7 @@ def _blocks(docs: SweepDocs, analysis: SweepAnalysis, drawn: Container[str]) -> 
         (Strong("Not counted"), f": {item.reason}", *((" ", Code(item.file)) if item.file else ()))
         for item in analysis.failed
     ]
-    yield bullets(failed) if failed else Paragraph("Every point completed and counts.")
+    yield bullets(failed) if failed else Paragraph("Every point completed and is included.")
     if analysis.curves:
         yield Heading("Scaling")
         yield _picture(docs, "scaling", "Speed-up and efficiency")
@@ -89,9 +89,9 @@ def _hidden(what: str, count: int) -> list[str]:
 def _reading(analysis: SweepAnalysis) -> Iterator[Line]:
     repeats = [setting.repeats_valid for setting in analysis.settings]
     yield (
-        "Means over the valid repeats, steady steps only. Exposed is communication that no compute hides, "
-        "per step, mean over ranks, and its share of the step. Hidden is the share of communication under "
-        "compute."
+        "Means over the valid repeats, using only steady steps. Exposed: communication per step that is not "
+        "overlapped by compute, as a mean over ranks, and its share of the step. Hidden: the share of "
+        "communication that is overlapped by compute."
     )
     if max(repeats, default=0) >= MIN_BANDED:
         yield (
@@ -110,8 +110,8 @@ def _reading(analysis: SweepAnalysis) -> Iterator[Line]:
             " to get them.",
         )
     yield (
-        "Efficiency is samples/s per rank over samples/s per rank of the reference, the smallest number of "
-        "nodes with a valid run."
+        "Efficiency is samples/s per rank ÷ samples/s per rank of the reference. The reference is the "
+        "smallest number of nodes with a valid run."
     )
 
 

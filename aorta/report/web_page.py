@@ -195,7 +195,7 @@ def _charts(run: WebRun, *, alone: bool) -> Iterator[_Chart]:
         note = "step time of the slowest rank" + (f"; the longest of each {each} steps" if each > 1 else "")
         if beyond := sum(ms > ceiling(page.steps) for ms in page.steps.ms):
             longest = number(max(page.steps.ms))
-            note += f"; {plural(beyond, 'longer step')} beyond the chart, up to {longest} ms"
+            note += f"; {plural(beyond, 'longer step')} not in the chart, up to {longest} ms"
         yield _Chart("steps", "Step time", '<div class="plot" data-plot="steps"></div>', note)
     if page.utilization.strips:
         plots = "".join(
@@ -242,7 +242,7 @@ def _timeline(found: Sequence[Excerpt], *, hidden: bool) -> _Chart:
     )
     if hidden:
         inner += (
-            '<p class="note">A rank that waits here may not be ready either: its host works meanwhile.</p>'
+            '<p class="note">A rank that waits here may not be ready itself: its host is still working.</p>'
         )
     title = f"One {which}, rank by rank" if len(found) > 1 else f"The slowest {which}, rank by rank"
     return _Chart("timeline", title, inner, _about(first))

@@ -73,7 +73,10 @@ class Aftercare:
         """A note with the commands that do later what was not done here."""
         run, index = self._options.run_dir.root, self._options.node_index
         steps = [f"aorta {name} {run} --node {index}" for name in self._commands(profiler)]
-        return f"traces of this node are as the profiler left them; by hand: {'; '.join(steps)}"
+        return (
+            "traces of this node are as the profiler left them; to reduce them by hand, run "
+            f"{'; '.join(steps)}"
+        )
 
     def reduce(self, profiler: str, environ: Mapping[str, str], ends_wall_ns: int | None) -> list[str]:
         """Export and reduce; what could not be done, in words.
@@ -98,7 +101,7 @@ class Aftercare:
     def _run(self, name: str, environ: Mapping[str, str], left_s: float) -> list[str]:
         """Run one command for at most `left_s` seconds; what it could not do."""
         run, index = self._options.run_dir, self._options.node_index
-        again = f"by hand: aorta {name} {run.root} --node {index}"
+        again = f"by hand, run aorta {name} {run.root} --node {index}"
         if left_s <= 0 or self._interrupts.received != self._before:
             return [f"aorta {name} did not run: no time was left in the job; {again}"]
         log = run.node(index).logs / f"{name}.log"

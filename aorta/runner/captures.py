@@ -46,14 +46,16 @@ class TempSpace:
         """A warning before the start; None if there is room."""
         if self.least >= LOW_BYTES:
             return None
-        return f"only {self.least / BYTES_PER_GIB:.2f} GiB free in {self.folder}: set TMPDIR elsewhere"
+        return (
+            f"only {self.least / BYTES_PER_GIB:.2f} GiB free in {self.folder}: set TMPDIR to another folder"
+        )
 
     def finding(self, exits: Sequence[RankExit]) -> str | None:
         """The damage of a full folder; None if it was never full."""
         if self.least >= FULL_BYTES:
             return None
         died = [str(item.rank) for item in exits if item.signal in ("SIGSEGV", "SIGBUS")]
-        words = f"{self.folder} was full ({self.least >> 20} MiB free): the profiler keeps its data there"
+        words = f"{self.folder} was full ({self.least >> 20} MiB free), and the profiler keeps its data there"
         words += (
             f"; it ends ranks by {'/'.join(('SIGSEGV', 'SIGBUS'))}, here {', '.join(died)}" if died else ""
         )
@@ -93,8 +95,8 @@ class ResultsSpace:
             return None
         until = "and still is" if self.full else "and has room again"
         return (
-            f"the disk of {self._folder} was full while the ranks ran {until}: what they measured meanwhile "
-            "is lost, training went on"
+            f"the disk of {self._folder} was full while the ranks ran {until}: measurements from that time "
+            "are lost, but training continued"
         )
 
 
@@ -136,7 +138,8 @@ def findings(
         match = _PLACEHOLDER.search(path.name)
         if match:
             said.append(
-                f"{path.name}: {match[0]} was left as it is: that variable was not set, so ranks share a name"
+                f"{path.name}: {match[0]} was not replaced, because that variable was not set, so ranks "
+                "share a name"
             )
     for rank in ranks:
         found = of_rank(folder, rank)
@@ -186,13 +189,14 @@ def _bring_home(path: Path, target: Path) -> bool:
 _HINTS = (
     ("Import Failed", "the profiler could not write it (is the disk full?)"),
     ("No space left on device", "the profiler could not write it: the disk is full"),
-    ("No reports were generated", "the profiler was never told to begin"),
+    ("No reports were generated", "the profiler was never told to start"),
     (
         "sem_open",
-        "the profiler did not start (two started at the same moment, which fails with 2022.4): submit again",
+        "the profiler did not start (with version 2022.4, this happens if two profilers start at the same "
+        "moment): submit again",
     ),
-    ("unrecognised option", "this version of the profiler does not know an option"),
-    ("unrecognized option", "this version of the profiler does not know an option"),
+    ("unrecognised option", "this version of the profiler does not support an option"),
+    ("unrecognized option", "this version of the profiler does not support an option"),
 )
 
 
@@ -207,9 +211,12 @@ def _reason(lines: Sequence[str], strayed: Sequence[Path]) -> str:
                 )
                 return f"{reason}: {rest}" if rest else reason
     if strayed:
-        return f"the profiler left it at {strayed[0]}, from where it could not be moved"
+        return f"the profiler left it at {strayed[0]}, and it could not be moved"
     if lines and "Generating '" in lines[-1]:
-        return "the rank was ended while the profiler still wrote it"
+        return "the rank was ended while the profiler was still writing it"
     if any(line.rstrip().endswith("Generated:") for line in lines):
-        return "the profiler ended without one: its capture range never began (were there enough steps?)"
-    return "the profiler wrote none, and the rank's output does not say why"
+        return (
+            "the profiler ended without a report, because its capture range never began (check that there "
+            "were enough steps)"
+        )
+    return "the profiler wrote no report, and the rank's output does not show why"

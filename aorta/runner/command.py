@@ -47,8 +47,8 @@ def rank_command(
         found = launcher(words) or (script[1] if script is not None else None)
         if found is not None:
             raise PlanError(
-                f"the command starts {found}, and the agent already starts one process per rank",
-                "give the script and its arguments alone; --procs-per-node sets the ranks of a node",
+                f"the command starts {found}, but the agent already starts one process per rank",
+                "give only the script and its arguments; --procs-per-node sets the number of ranks per node",
             )
     if words[0] == "-m" or words[0].endswith(".py"):
         if words[0] != "-m" and not Path(words[0]).is_file():

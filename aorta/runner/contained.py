@@ -122,7 +122,7 @@ def enter(
     if runtime == "charliecloud" and folder is not None:
         _make_points(folder, mounts)
     if runtime == "charliecloud" and vendor == "nvidia":
-        notes.append("the image needs the driver's libraries: `ch-fromhost --nvidia IMAGE` puts them in")
+        notes.append("the image needs the driver's libraries: `ch-fromhost --nvidia IMAGE` installs them")
     hooked = bool(options.command) and options.own.instrument == "auto"
     inside = Inside(
         Contained(
@@ -185,7 +185,7 @@ def _mounts(
     notes = []
     if runtime == "charliecloud":
         if any(mount.read_only for mount in asked):
-            notes.append("Charliecloud mounts every folder writable, also those with :ro")
+            notes.append("Charliecloud mounts every folder as writable, including folders with :ro")
         # The host's /tmp is there already, and nothing can be mounted into a mount.
         found = [mount for mount in found if not (_shown_by_tmp(mount))]
     return container.reduced(found), notes
@@ -216,8 +216,8 @@ def _make_points(image: Path, mounts: Sequence[Mount]) -> None:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(
-                f"the image lacks {place}, where a folder is to be mounted: {error.strerror}",
-                f"its owner can make it: mkdir -p {place}",
+                f"a folder cannot be mounted, because the image has no {place}: {error.strerror}",
+                f"its owner can create it: mkdir -p {place}",
             ) from error
 
 
@@ -238,13 +238,13 @@ def _asked(inside: Inside, options: NodeOptions, environ: Mapping[str, str]) -> 
         )
     if "torch" not in versions and options.own.launcher == "aorta":
         raise RunError(
-            f"{inside.python} in {image} has no torch, which starts the ranks",
+            f"{inside.python} in {image} has no torch, which is needed to start the ranks",
             "choose another image, or name its interpreter with --python",
         )
     if not options.command and "aorta" not in versions:
         raise RunError(
-            f"{inside.python} in {image} has no aorta, and the built-in trainer is a part of it",
-            "docs/containers.md makes an image that has it; a program of your own needs none",
+            f"{inside.python} in {image} has no aorta, which contains the built-in trainer",
+            "docs/containers.md shows how to make an image with aorta; your own program does not need it",
         )
     return versions
 

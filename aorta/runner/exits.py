@@ -95,7 +95,7 @@ def _rewrite(path: Path, masker: Masker) -> None:
         raise
 
 
-OTHER_PYTHON = "name a Python that has it: aorta submit --python PATH; try it: aorta doctor --python PATH"
+OTHER_PYTHON = "name a Python that has torch: aorta submit --python PATH; try it: aorta doctor --python PATH"
 """Hint for a module that is missing in the user's own program."""
 
 

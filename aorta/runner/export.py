@@ -48,7 +48,7 @@ def export_node(run: RunDir, index: int) -> None:
     manifest = read_json(run.manifest, Manifest)
     nodes = {node.node_index: node for node in manifest.nodes}
     if index not in nodes:
-        raise ArtefactError(f"{run.manifest}: no node {index} in it", "nodes are counted from 0")
+        raise ArtefactError(f"{run.manifest}: it contains no node {index}", "nodes are counted from 0")
     own = nodes[index]
     keep = load_config(run.config).capture.keep_environment
     first = sum(node.processes for number, node in nodes.items() if number < index)
@@ -62,7 +62,7 @@ def export_node(run: RunDir, index: int) -> None:
             _rocprof(run.rocprof, rank, stats, keep)
         rows += stats.rows()
     if own.profiler.resolved != "none" and not rows and run.node(index).summary_stats.exists():
-        say(f"{LOST}no report of this node is left: its summary stays as it was")
+        say(f"{LOST}no report of this node is left, so its summary stays as it was")
     elif own.profiler.resolved != "none":
         summary_stats.write(run.node(index).summary_stats, rows)
         summary_stats.merge(run, own.profiler.resolved)
@@ -113,7 +113,7 @@ def _converted(stream: Path, program: str) -> Path | None:
     code, words = _call([converter, "--input-file", str(stream), "--output-file", str(report)])
     if code != 0 or not report.is_file():
         hint = " (it needs the libraries libdw1 and libelf1)" if "cannot open shared object" in words else ""
-        say(f"{LOST}{stream.name} could not be made a report: {words}{hint}")
+        say(f"{LOST}{stream.name} could not be converted to a report: {words}{hint}")
         return None
     stream.unlink()
     say(f"{report.name}: made of {stream.name}")
@@ -183,7 +183,7 @@ def _keep_private(path: Path) -> None:
         return
     path.chmod(0o600)
     what = f"holds the value of {', '.join(held)}" if held else "may hold command lines"
-    say(f"{path.name}: for its owner alone, as it {what}")
+    say(f"{path.name}: readable only by its owner, because it {what}")
 
 
 def _rocprof(folder: Path, rank: int, stats: summary_stats.Stats, keep: bool) -> None:
@@ -195,7 +195,10 @@ def _rocprof(folder: Path, rank: int, stats: summary_stats.Stats, keep: bool) ->
             if kind is not None:
                 bad = summary_stats.add_rocprof_csv(path, kind, stats)
                 if bad:
-                    say(f"{LOST}{bad} lines of {path.name} in the summary: they are no rows of a trace")
+                    say(
+                        f"{LOST}{bad} lines of {path.name} in the summary, because they are not rows of a "
+                        f"trace"
+                    )
             elif path.suffix == ".db":
                 summary_stats.add_rocpd(path, stats)
         except (OSError, sqlite3.Error, msgspec.DecodeError) as error:

@@ -116,7 +116,7 @@ class NodeAgent:
             self._give_up("failed", error.message)
             raise
         except BaseException as error:
-            self._give_up("failed", f"fault in the node agent: {type(error).__name__}: {error}")
+            self._give_up("failed", f"error in the node agent: {type(error).__name__}: {error}")
             raise
         finally:
             kill_descendants()
@@ -332,7 +332,7 @@ class NodeAgent:
             standstill.look()
             self.temp.look()
             if self.space.look():
-                self.say(f"the disk of {run.root} is full: records and samples are lost until there is room")
+                self.say(f"the disk of {run.root} is full: records and samples are lost until there is space")
             monitor.look()
 
         own = options.node_index
@@ -365,7 +365,7 @@ class NodeAgent:
                 state = outcome.peer.state
                 lost.append(str(outcome.peer))
         elif outcome.peer is not None:
-            self.say(f"all ranks here had finished; {outcome.peer}")
+            self.say(f"all ranks on this node had finished; {outcome.peer}")
         if outcome.killed:
             lost.append(f"ranks did not end within {self.limits.grace_s:g} s and were killed")
         if absent(self.dir.info):

@@ -153,9 +153,10 @@ def _refuse_many_tasks(environ: Mapping[str, str], place: NodePlace) -> None:
     tasks = environ.get("SLURM_STEP_NUM_TASKS", "")
     if tasks.isdigit() and int(tasks) != place.nodes:
         raise PlanError(
-            f"the step has {tasks} tasks on {place.nodes} nodes, expected one per node: "
-            "each would start a node's ranks again",
-            "start the agent with srun --ntasks-per-node=1; --procs-per-node sets the ranks of a node",
+            f"the step has {tasks} tasks on {place.nodes} nodes, expected one per node: each task would "
+            "start the node's ranks again",
+            "start the agent with srun --ntasks-per-node=1; --procs-per-node sets the number of ranks per "
+            "node",
         )
 
 

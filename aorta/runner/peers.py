@@ -39,7 +39,7 @@ class Peer:
             return f"node {self.node_index}'s agent ({self.host}) was killed"
         if self.silent_s is not None:
             return f"node {self.node_index}'s agent ({self.host}) went silent for {self.silent_s:g} s"
-        return f"node {self.node_index} ({self.host}) ended before: {self.state}"
+        return f"node {self.node_index} ({self.host}) ended earlier: {self.state}"
 
 
 def failed_peer(run: RunDir, attempt: int, own: int) -> Peer | None:

@@ -103,14 +103,14 @@ def _nsys(
     note = nsys.version_note(choice.version)
     notes = [note] if note else []
     if shutil.which("nsys") is None:
-        notes.append(f"nsys is not in PATH: {program} is used")
+        notes.append(f"nsys is not in PATH, so {program} is used")
     gpu = gpus.vendor == "nvidia"
     ranged = not whole
     if ranged and not gpu and not nsys.sees_nvtx(choice.version, _installed("nvtx")):
         ranged = False
         notes.append(
-            "no NVTX ranges and the whole run in the report: without a GPU they come from the Python package "
-            "nvtx, of a version that this nsys sees (below 0.2.12 up to nsys 2023.4)"
+            "no NVTX ranges, and the whole run is in the report: without a GPU, ranges need the Python "
+            "package nvtx in a version that this nsys supports (below 0.2.12 up to nsys 2023.4)"
         )
     first = []
     if capture.gpu_metrics:

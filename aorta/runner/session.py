@@ -113,7 +113,7 @@ def _rotate(run: RunDir, options: NodeOptions) -> None:
         return
     if number >= options.attempt:
         raise RunError(
-            f"{run.root} holds attempt {number}, and this is attempt {options.attempt}",
+            f"{run.root} holds attempt {number}, but this is attempt {options.attempt}",
             "submit a new job; a run is never overwritten",
         )
     target = run.attempt(number)
@@ -123,7 +123,7 @@ def _rotate(run: RunDir, options: NodeOptions) -> None:
             continue
         if (target / path.name).exists():
             raise RunError(
-                f"{target / path.name} exists already", "move it away; what a run left is never overwritten"
+                f"{target / path.name} exists already", "move it away; files of a run are never overwritten"
             )
         path.rename(target / path.name)
 
@@ -198,7 +198,7 @@ def read_manifest(run: RunDir) -> Manifest:
         return read_json(run.manifest, Manifest)
     except ArtefactError as error:
         raise RunError(
-            f"node 0 started the run without a manifest: {error}", "is the folder shared?"
+            f"node 0 started the run without a manifest: {error}", "check that all nodes share the folder"
         ) from error
 
 

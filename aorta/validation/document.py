@@ -62,7 +62,8 @@ def document(matrix: Matrix, score: Score, *, made_by: str) -> str:
         "## Targets",
         md_table(targets_table(score)),
         "## Verdicts by fault",
-        "Rows: the right verdict. Columns: the verdict of the analysis. Faults that count, and clean runs.",
+        "Rows: the right verdict. Columns: the verdict of the analysis. The table covers the faults that "
+        "count, and the clean runs.",
         md_table(confusion_table(score)),
         "## Runs with a fault",
         md_table(_faulty_table(score.faulty)),

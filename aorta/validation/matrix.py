@@ -119,14 +119,17 @@ _PRODUCTS = (4, 8)
 _EXCHANGES_MIB = (32, 64)
 _LINK_RATES = ((10_000_000, "10 Mbit/s"), (4_000_000, "4 Mbit/s"))
 _NO_GPU = (
-    ("tiny kernels", "on a CPU, launching a kernel is part of running it: no device can starve; needs a GPU"),
+    (
+        "tiny kernels",
+        "needs a GPU: on a CPU, launching a kernel is part of running it, so no device can be idle",
+    ),
     ("full GPU memory", "needs a GPU"),
     ("NCCL kept off NVLink", "needs GPUs"),
     ("straggling GPU", "needs GPUs"),
 )
 _ALL_COMPUTE = (
     "more compute on all ranks",
-    "this is a larger model, not a bottleneck: there is nothing to find",
+    "this is a larger model and not a bottleneck, so there is nothing to find",
 )
 
 
@@ -179,7 +182,7 @@ def gpu_matrix(gpus: int) -> Matrix:
     """
     if gpus < 2:
         raise PlanError(
-            f"--gpus is {gpus}: the faults of this matrix are between ranks", "use 2 GPUs or more"
+            f"--gpus is {gpus}, but the faults of this matrix are between ranks", "use 2 GPUs or more"
         )
     size = (1, gpus)
     middle = gpus // 2
@@ -210,7 +213,7 @@ def gpu_matrix(gpus: int) -> Matrix:
         name="validation-gpu",
         title=f"on {gpus} GPUs",
         cells=tuple(_alternate(cells, clean=3)),
-        skipped=(_ALL_COMPUTE, ("slow link between nodes", "one machine has no link between nodes")),
+        skipped=(_ALL_COMPUTE, ("slow link between nodes", "a single machine has no link between nodes")),
     )
 
 

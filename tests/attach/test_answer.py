@@ -86,4 +86,4 @@ def test_ranks_of_two_programs_are_not_compared(steps, hint):
 
 
 def test_one_rank_is_compared_with_nobody():
-    assert "no other one to compare" in looked(SLOW[0]).statement
+    assert "no other rank to compare" in looked(SLOW[0]).statement

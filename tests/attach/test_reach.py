@@ -36,7 +36,7 @@ def test_the_forms_of_a_running_job(job, rows, expected):
 @pytest.mark.parametrize(
     ("job", "rows", "words", "hint"),
     [
-        ("7", ["7|7|you|RUNNING|1"], "belongs to you", "job of your own"),
+        ("7", ["7|7|you|RUNNING|1"], "belongs to you", "your own jobs"),
         ("7", ["7|7|me|PENDING|1"], "is PENDING", "--start"),
         ("7", ["7|7|me|SUSPENDED|1"], "is SUSPENDED", "scontrol resume"),
         ("7", ["7|7|me|COMPLETING|1"], "is COMPLETING", "ending"),

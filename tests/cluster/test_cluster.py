@@ -60,7 +60,7 @@ def test_record_of_an_earlier_boot_is_stale(folder: ClusterDir) -> None:
     now = cluster.status(folder)
     assert not now.up
     assert now.problem is not None
-    assert "no daemon runs" in now.problem
+    assert "no daemon is running" in now.problem
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_a_taken_port_is_named(folder: ClusterDir, monkeypatch: pytest.MonkeyPat
         port = taken.getsockname()[1]
         monkeypatch.setattr(config, "CONTROLLER_PORT", 0)  # any: a cluster may run on this machine
         monkeypatch.setattr(config, "ACCOUNTING_PORT", port)
-        with pytest.raises(ClusterError, match=rf"port {port}, which slurmdbd needs, is taken"):
+        with pytest.raises(ClusterError, match=rf"port {port}, which slurmdbd needs, is in use"):
             cluster.up(folder, ClusterSettings(1, netns=netns), install=False)
     assert not folder.root.exists()
 

@@ -70,8 +70,8 @@ def test_runs_of_other_programs_and_models_are_reported_and_not_in_the_curve(tmp
     (curve,) = aggregate.scaling
     assert [point.scenario for point in curve.points] == ["1node", "4node"]
     assert curve.reason == (
-        "without 2node, not comparable: it ran bench.py, 1node ran aorta.train (ranking); "
-        "without 3node, not comparable: model.num_layers is 3 instead of 8"
+        "without 2node, which is not comparable: it ran bench.py, 1node ran aorta.train (ranking); "
+        "without 3node, which is not comparable: model.num_layers is 3 instead of 8"
     )
     text = (tmp_path / "docs" / "BOTTLENECK_ANALYSIS.md").read_text(encoding="utf-8")
     assert "model.num_layers is 3 instead of 8" in text.replace("\\", "")
@@ -114,7 +114,7 @@ def test_a_submission_whose_first_job_was_refused_is_named_and_costs_nothing(tmp
     (results / "run_20250102T000000Z" / "1node.yaml").write_text("{}\n")
     outcome = CliRunner().invoke(command, [str(results), "--docs", str(tmp_path / "docs")])
     assert outcome.exit_code == 0, outcome.output
-    said = "missing: submission run_20250102T000000Z has no job: none of 1node was accepted"
+    said = "missing: submission run_20250102T000000Z has no job, because none of 1node was accepted"
     assert said in outcome.output.splitlines()
     assert [
         item.scenario for item in read_json(tmp_path / "docs/BOTTLENECK_ANALYSIS.json", Aggregate).scenarios

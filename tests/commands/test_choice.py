@@ -88,7 +88,9 @@ def test_a_run_by_hand_after_the_submission_replaces_its_job_and_says_so(tmp_pat
     run(tmp_path, "2node", "manual", started_s=50)
     (item,) = choose(tmp_path).chosen
     assert item.run.root.name == "run_manual"
-    assert item.note == "run_manual was run by hand after the submission and replaces its run_9"
+    assert (
+        item.note == "run_manual was run by hand after the submission, and replaces run_9 of the submission"
+    )
 
 
 def test_a_named_submission_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -107,7 +109,7 @@ def test_jobs_that_wrote_nothing_and_scenarios_without_a_job_are_missing(tmp_pat
     assert [item.scenario.name for item in choice.chosen] == ["1node"]
     assert [problem.reason for problem in choice.missing] == [
         "4node: has no job; it was not accepted",
-        "2node: job 2 has written nothing: it waits, or ended before it started",
+        "2node: job 2 has written nothing: it is waiting, or ended before it started",
     ]
 
 
@@ -126,9 +128,7 @@ def test_a_scenario_whose_line_is_torn_is_not_said_to_be_refused(tmp_path: Path)
     reason = "2node: has no job; it was not accepted"
     assert choose(tmp_path).missing[0].reason == reason
     append_line(submission.jobs, '{"job_id": "2", ')
-    assert choose(tmp_path).missing[1].reason == (
-        "2node: has no job; it is in none of the lines that can be read"
-    )
+    assert choose(tmp_path).missing[1].reason == ("2node: has no job; it is in none of the readable lines")
 
 
 def test_a_list_of_jobs_without_a_whole_line_costs_the_list_and_not_the_runs(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_submission_of_which_nothing_was_accepted_is_named_and_passed_over(tmp
     for name in ("1node", "2node"):
         write_text(refused.config(Scenario(name)), "{}\n")
     (tmp_path / "run_20250103T000000Z").mkdir()  # not a submission of ours
-    said = "submission run_20250102T000000Z has no job: none of 1node, 2node was accepted"
+    said = "submission run_20250102T000000Z has no job, because none of 1node, 2node was accepted"
     choice = choose(tmp_path)
     assert [item.run.root.name for item in choice.chosen] == ["run_1"]
     assert [(problem.file, problem.reason) for problem in choice.missing] == [(str(refused.root), said)]

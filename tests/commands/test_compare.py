@@ -97,7 +97,7 @@ def test_records_without_a_steady_step_say_what_they_are(tmp_path: Path) -> None
     ("words", "error", "message"),
     [
         (["--log-dir", "a", "--label", "x", "--label", "y"], ConfigError, "1 --log-dir and 2 --label"),
-        (["--log-dir", "a", "--label", "../x"], ConfigError, "cannot name a file"),
+        (["--log-dir", "a", "--label", "../x"], ConfigError, "cannot be used as a file name"),
         (["--log-dir", "a", "--label", "x", "--reference", "z"], ConfigError, "--reference z is not"),
         (["--log-dir", "nowhere", "--label", "x"], ArtefactError, "nowhere: no such folder"),
         (["--log-dir", ".", "--label", "x"], ArtefactError, "no step records"),
@@ -142,9 +142,7 @@ def test_before_and_after_of_two_runs(tmp_path: Path) -> None:
 def test_sides_that_are_not_alike_are_named(tmp_path: Path) -> None:
     usual, wide = run(tmp_path, "a"), run(tmp_path, "b", ranks_per_node=2)
     text = " ".join(compared(usual, wide).split())
-    assert (
-        "Careful: the number of ranks differs: 2 before, 4 after. The change may not be the reason." in text
-    )
+    assert "Careful: the number of ranks differs: 2 before, 4 after. The change may not be the cause." in text
     assert "Careful" not in compared(usual, usual)
 
 

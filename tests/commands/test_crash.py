@@ -78,9 +78,9 @@ def test_where_no_file_can_be_written_the_traceback_is_printed(
 @pytest.mark.parametrize(
     ("number", "todo"),
     [
-        (errno.EACCES, "mode 0750: ask for the right, or name another folder, such as with --results"),
-        (errno.EROFS, "make room, or name another folder, such as with --results or --docs"),
-        (errno.EIO, "look at the file system, then try again"),
+        (errno.EACCES, "mode 0750: ask for write access, or name another folder, such as with --results"),
+        (errno.EROFS, "free some space, or name another folder with --results or --docs"),
+        (errno.EIO, "check the file system, then try again"),
     ],
 )
 def test_what_the_system_refuses_is_no_fault(

@@ -56,8 +56,8 @@ def test_the_cpu_time_of_a_command_is_measured(tmp_path: Path) -> None:
     [
         ("raise SystemExit(3)", (), ArtefactError, "exit status 3"),
         ("import time; time.sleep(60)", ("--timeout", "1"), ArtefactError, "did not end within 1 s"),
-        ("print('nothing')", ("--metric", "ms=([0-9.]+)"), ArtefactError, "finds no positive number"),
-        ("print('ms=0')", ("--metric", "ms=([0-9.]+)"), ArtefactError, "finds no positive number"),
+        ("print('nothing')", ("--metric", "ms=([0-9.]+)"), ArtefactError, "matches no positive number"),
+        ("print('ms=0')", ("--metric", "ms=([0-9.]+)"), ArtefactError, "matches no positive number"),
         ("pass", ("--metric", "ms=[0-9.]+"), ConfigError, "has 0 groups"),
         ("pass", ("--metric", "ms=(["), ConfigError, "--metric"),
         ("pass", ("--metric", "(a)", "--cpu-time"), ConfigError, "two measures"),

@@ -57,7 +57,7 @@ def test_traces_of_a_folder_that_cannot_be_told_apart_say_so(tmp_path: Path) -> 
     for name in ("first.json", "second.json"):
         capture(tmp_path / name)
     said = refusal(tmp_path)
-    assert said.count("says which rank it is") == 2
+    assert said.count("shows its rank") == 2
     assert "rank3.json" in said
     assert "traceEvents" not in said
 

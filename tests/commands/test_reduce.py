@@ -109,7 +109,7 @@ def test_a_summary_older_than_a_trace_that_cannot_be_read_is_better_than_nothing
     later_than_its_summary(run, 0, b"other")
     found = read_run_traces(run, REDUCER)
     assert [summary.rank for summary in found.summaries] == [0, 1, 2, 3]
-    assert found.notes == ("rank_0.json is older than the trace, which cannot be read here",)
+    assert found.notes == ("rank_0.json is older than the trace, which cannot be read on this machine",)
     assert len(found.problems) == 1
     run.node(0).trace_summary(0).unlink()
     assert [summary.rank for summary in read_run_traces(run, REDUCER).summaries] == [1, 2, 3]
@@ -168,7 +168,7 @@ def test_a_run_without_traces_has_nothing_to_reduce(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "said"), [("7", "which ranks node 7 has"), (None, "is not a run directory")]
+    ("node", "said"), [("7", "which ranks run on node 7"), (None, "is not a run directory")]
 )
 def test_what_is_no_run_or_no_node_is_refused(
     run: RunDir, tmp_path: Path, node: str | None, said: str

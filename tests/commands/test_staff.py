@@ -232,6 +232,6 @@ def test_a_quota_takes_the_oldest(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "run_2" not in dry
     assert "nothing" in run("clean", "--keep-below", str(size), "--dry-run").output
     told = run("clean", "--keep-below", "1", "--yes").output
-    assert "stay, more than asked for" in told
+    assert "stay, which is more than requested" in told
     assert {job: found.root.exists() for job, found in folders.items()} == {"1": False, "2": False, "3": True}
     assert run("clean", "--keep-below", "many").exit_code != 0

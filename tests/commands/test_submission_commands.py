@@ -122,7 +122,7 @@ def test_a_wrong_key_is_refused_before_anything_is_submitted(slurm: FakeSlurm) -
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--qos", 'a"b'], "--qos: 'a\"b' holds a character"),
+        (["--qos", 'a"b'], "--qos: 'a\"b' contains a character"),
         (["--constraint", "$(x)"], "--constraint: '$(x)'"),
         (["--account", "a\nb"], "--account: 'a\\nb'"),
         (["--results", "it's"], "--output: "),

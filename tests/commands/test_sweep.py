@@ -168,7 +168,7 @@ def test_from_points_to_the_document(slurm: FakeSlurm, project: Path) -> None:
     assert [item.key for item in found.sensitivities] == ["training.batch_size"]
     assert [problem.reason for problem in found.failed] == [
         f"2node batch_size=8 #1: job {points[4].job_id}: failed",
-        f"2node batch_size=16 #2: job {points[7].job_id}: has written nothing",
+        f"2node batch_size=16 #2: job {points[7].job_id} has written nothing",
     ]
     # One step: data 4, compute, the exposed bucket and the host.
     rate = [1000 * 8 / (4 + 20 + 8 + repeat + 5) for repeat in (1, 2)]

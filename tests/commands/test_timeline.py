@@ -98,7 +98,7 @@ def test_a_run_without_a_detailed_step_keeps_its_clocks(tmp_path: Path) -> None:
     run = write_run(tmp_path, RunSpec(nodes=2, detail=(0, 20)))
     done = timeline(run.root, output=tmp_path / "t.json")
     assert done.exit_code == 0, done.output
-    assert "wall clocks as they are: the records hold no collectives" in done.output
+    assert "wall clocks as recorded, because the records contain no collectives" in done.output
 
 
 def test_a_run_with_traces_shows_both(tmp_path: Path) -> None:

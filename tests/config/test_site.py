@@ -115,5 +115,5 @@ def test_a_file_that_anybody_may_write_is_refused(
     if read:
         assert site.preset_options()["submit"] == {"partition": "gpu"}
     else:
-        with pytest.raises(ConfigError, match="anybody may write"):
+        with pytest.raises(ConfigError, match="every user may write"):
             site.preset_options()

@@ -167,7 +167,7 @@ def test_a_job_without_a_limit_has_the_machines_memory(tmp_path: Path, percent: 
     assert (answer.value, answer.fired) == (float(percent), fired)
     if fired:
         assert found.findings[0].sub_cause == "host_memory"
-        assert "a node's memory, by all of its programs is 96 % full" in found.verdict.statement
+        assert "a node's memory is 96 % full" in found.verdict.statement
 
 
 # --- not measurable, and measured zero ---------------------------------------------------------------------
@@ -199,7 +199,7 @@ def test_utilisation_that_is_not_available_is_no_underuse(
     assert answer.fired is fired
     assert (finding(found, "gpu_underutilization") is not None) is fired
     assert answer.reason == (
-        "not measurable: no breakdown in the step records, and the driver gives no utilisation"
+        "not measurable: no breakdown in the step records, and the driver reports no utilisation"
         if driver is None
         else "an upper bound: the driver's counter"
     )
@@ -208,7 +208,7 @@ def test_utilisation_that_is_not_available_is_no_underuse(
 def test_records_without_communication_are_not_zero_communication(tmp_path: Path) -> None:
     silent = made(tmp_path / "a", hidden_comm_ms=0.0, exposed_comm_ms=0.0)
     assert measured(silent, "communication").value is None
-    assert "hold no communication" in (measured(silent, "communication").reason or "")
+    assert "contain no communication" in (measured(silent, "communication").reason or "")
     assert "the records hold no collectives" in (measured(silent, "straggler").reason or "")
     alone = made(tmp_path / "b", ranks_per_node=1)
     assert measured(alone, "communication").value == 0.0
@@ -240,7 +240,7 @@ def test_actions_name_the_knobs_as_they_are_set(tmp_path: Path) -> None:
     config = Config(dataset=DatasetConfig(delay_ms=12.5), dataloader=DataloaderConfig(num_workers=0))
     cause = finding(made(tmp_path / "a", data_wait_ms=60.0, config=config), "data_loading")
     assert cause is not None
-    assert cause.actions[0].startswith("dataset.delay_ms is 12.5:")
+    assert cause.actions[0].startswith("set dataset.delay_ms to 0 (now 12.5:")
     assert cause.actions[1].startswith("set dataloader.num_workers to 2")
     run = write_run(tmp_path / "b", RunSpec(data_wait_ms=60.0, config=config))
     plan = json.loads(run.manifest.read_text())["plan"]

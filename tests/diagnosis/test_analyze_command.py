@@ -41,7 +41,7 @@ def test_several_runs_are_refused_with_the_command_that_compares_them(tmp_path: 
     first, second = (str(write_run(tmp_path, RunSpec(job_id=job)).root) for job in ("7", "8"))
     error = invoke(first, second).exception
     assert isinstance(error, ConfigError)
-    assert error.message == "2 run directories are named, but an analysis takes one run"
+    assert error.message == "2 run directories are named, but an analysis reads only one run"
     assert error.hint == f"compare them: aorta compare {first} {second}"
 
 

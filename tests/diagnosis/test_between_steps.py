@@ -35,7 +35,7 @@ def test_time_between_steps_is_told_from_few_slow_steps(tmp_path: Path) -> None:
     skewed.records(0).write_text("\n".join(map(json.dumps, steps)) + "\n")
     assert analysed(skewed).data_quality.notes == [
         f"some steps are far slower than the rest: the mean step takes {69 + 600 / 30:.1f} ms, "
-        "the median one 69.0 ms"
+        "the median step 69.0 ms"
     ]
 
 

@@ -34,7 +34,7 @@ def test_the_cost_of_detail_is_kept_and_said_where_it_changes_the_step(tmp_path:
     assert little.data_quality.notes == []
     much = made(tmp_path / "b", steps=90, detail=(10, 40), detail_ms=15.0)
     (note,) = much.data_quality.notes
-    assert note.startswith("warning: a step takes 1.20 times as long where its parts are timed")
+    assert note.startswith("warning: detailed steps take 1.20 times as long as other steps")
     assert "(90.0 and 75.0 ms)" in note
 
 
@@ -134,7 +134,7 @@ def test_a_program_that_does_not_read_the_configuration_is_told_no_keys(tmp_path
     plan = json.loads(run.manifest.read_bytes())["plan"]
     change_json(run.manifest, plan={**plan, "workload": None})
     assert analysed(run).findings[0].actions == [
-        "record at least 1 more step, with a larger --steps or none: aorta profile -- YOUR_COMMAND"
+        "record at least 1 more step, with a larger --steps or without --steps: aorta profile -- YOUR_COMMAND"
     ]
 
 

@@ -134,7 +134,7 @@ def test_ranks_that_share_cores_get_fewer_or_cores_of_their_own_first() -> None:
             Speedup(low=2.0, high=2.0, expected=2.0, basis="bounds"),
             "That costs 50 of 100 ms per step.",
         ),
-        (None, "On average over all ranks that takes 6.50 of 100.0 ms per step."),
+        (None, "Averaged over all ranks, that takes 6.50 of 100.0 ms per step."),
     ],
 )
 def test_an_upper_bound_is_said_as_one_in_the_sentence_of_the_cost(gained: Speedup | None, said: str) -> None:
@@ -156,7 +156,7 @@ def test_a_verdict_says_which_rank_waits_for_which(kind: str, said: str) -> None
     assert kind == "data_loading" or first.endswith("for rank 1")
     assert "threshold" not in first
     assert "worst rank" not in statement
-    assert second.startswith("That costs ") or second.startswith("On average over all ranks that takes ")
+    assert second.startswith("That costs ") or second.startswith("Averaged over all ranks, that takes ")
 
 
 def changed_value(kind: str, value: float) -> Any:

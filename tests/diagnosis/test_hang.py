@@ -132,4 +132,4 @@ def test_a_hang_without_a_guilty_rank_is_no_sure_cause(last, level):
     made = analyse_recordings(recordings(*last))
     assert made.verdict.kind == "hang"
     assert confidence(made, made.findings[0], shared=False).level == level
-    assert ("nothing says which rank" in made.verdict.statement) is (level == "low")
+    assert ("nothing shows which rank" in made.verdict.statement) is (level == "low")

@@ -98,7 +98,7 @@ def test_hosts_that_are_equally_slow_blame_nobody(changes: dict[str, Any]) -> No
     answer = measure("straggler", pair(**changes))
     assert answer.finding is None
     assert answer.measured.answer == "not_found"
-    assert "the waiting ranks' own hosts are as slow" in (answer.measured.reason or "")
+    assert "the waiting ranks' own host work takes as long" in (answer.measured.reason or "")
 
 
 def test_a_rank_whose_waits_no_host_hides_is_found_as_before() -> None:
@@ -111,6 +111,6 @@ def test_a_rank_whose_waits_no_host_hides_is_found_as_before() -> None:
 def test_the_finding_says_what_hides_it() -> None:
     seen = pair(low=80.0)
     finding = next(one for one in judge(seen, TRACES).findings if one.kind == "straggler")
-    assert any("shorten the hosts' work" in action for action in finding.actions)
+    assert any("shorten host work" in action for action in finding.actions)
     said = FINDINGS["straggler"].statement(finding, seen)
     assert said.startswith(f"Rank 1 computes {LONGER - OWN:.1f} ms longer in every step, and rank 0 waits.")

@@ -122,7 +122,7 @@ def test_what_all_hosts_need_is_the_hosts_part_behind_waits_for_the_last_one() -
     assert item is not None
     assert item.evidence["waits_that_own_hosts_take_anyway_ms"] == 2 * 75.0 / 3
     assert item.evidence["host_ms"] == pytest.approx((77 + 77 + 90) / 3)
-    assert "all hosts are about equally slow" in item.cause
+    assert "host work is about equally slow on all ranks" in item.cause
     late, none = measure("straggler", made)
     assert (late.value, late.fired, none) == (5.0, False, None)
     assert late.reason is not None
@@ -205,8 +205,8 @@ def test_waits_for_compute_that_changes_from_step_to_step_stay_a_cause() -> None
     [
         (HostIdle(30.0, 10.0, 0.0, 900.0, 0.9), "launch-bound"),
         (HostIdle(5.0, 35.0, 30.0, 90.0, 0.9), "synchronising calls"),
-        (HostIdle(5.0, 35.0, 0.0, 90.0, 0.9), "its host between kernels"),
-        (None, "its host between kernels"),
+        (HostIdle(5.0, 35.0, 0.0, 90.0, 0.9), "between kernels, the GPU waits for host work"),
+        (None, "between kernels, the GPU waits for host work"),
     ],
 )
 def test_the_cause_by_where_the_gpu_idles(idle: HostIdle | None, words: str) -> None:
@@ -256,6 +256,6 @@ def test_of_two_upper_bounds_of_utilisation_the_lower_one_counts() -> None:
     assert (low.value, low.fired, low.reason) == (25.0, True, "an upper bound: the driver's counter")
     assert (high.value, high.fired, high.reason) == (90.0, False, None)
     assert (none.value, none.fired) == (90.0, False)
-    assert none.reason == "an upper bound: the windows of compute hold the gaps between its kernels"
+    assert none.reason == "an upper bound: compute windows include the gaps between kernels"
     zero = measure("gpu_underutilization", counted(0.0))[0]
     assert (zero.value, zero.fired) == (0.0, True)

@@ -107,7 +107,7 @@ def test_a_slow_node_host_work_and_turns() -> None:
 def test_what_ranks_do_agrees_with_their_number(ranks: list[int], said: str) -> None:
     late = finding("straggler", ranks, waits_for_compute_ms=1.0, waits_for_host_ms=9.0)
     text = caused(late, context()).sub_cause_text
-    assert text == f"{said} more time on the host, outside of compute and loader"
+    assert text == f"{said} more time on host work, outside of compute and data loading"
 
 
 @pytest.mark.parametrize(
@@ -201,4 +201,4 @@ def test_a_host_that_works_longer_is_put_beside_the_others_in_numbers(
 ) -> None:
     late = finding("straggler", [0], waits_for_compute_ms=1.0, waits_for_host_ms=9.0)
     text = caused(late, changed(context(), costs=costs)).sub_cause_text
-    assert text == "rank 0 spends " + said.format("outside of compute and loader")
+    assert text == "rank 0 spends " + said.format("outside of compute and data loading")

@@ -105,7 +105,7 @@ def test_where_allocations_fail_the_hosts_time_is_a_symptom() -> None:
     assert (cause.value, cause.unit, cause.sub_cause) == (95.0, USED, "allocator_retries")
     assert "9.5 of 10.0 GiB" in cause.cause
     assert "2.0 allocations per step failed" in cause.cause
-    assert "20 % of what the allocator holds is in no tensor" in cause.cause
+    assert "20 % of the allocator's memory does not belong to tensors" in cause.cause
 
 
 @pytest.mark.parametrize("retries", [0.0, None], ids=["none failed", "not recorded"])
@@ -133,7 +133,7 @@ def test_allocations_that_fail_below_the_limit_of_memory_are_pressure(retries: f
     assert (finding.value, finding.threshold, finding.unit) == (retries, 0.1, RETRIES)
     statement = concluded(context(use(60.0, retries))).verdict.statement
     assert statement == (
-        "Memory pressure: 0.1 allocations per step fail, GPU memory, by the allocator is 60 % full."
+        "Memory pressure: 0.1 allocations per step fail, and GPU memory in tensors is 60 % full."
     )
 
 

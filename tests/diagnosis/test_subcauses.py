@@ -200,7 +200,7 @@ def test_a_single_gap_that_is_most_of_the_hosts_part_is_named() -> None:
     found = caused(finding("host_bound"), most)
     assert found.sub_cause == "host_work"
     assert found.sub_cause_text is not None
-    assert "8.0 ms per step lie between the loader and forward: 80 %" in found.sub_cause_text
+    assert "8.0 ms per step are spent between the loader and forward: 80 %" in found.sub_cause_text
     assert host_share(most) == 0.8
     many = context(gap=HostGap("the loader", "forward", 4.0, 0.4))
     assert code(finding("host_bound"), many) == NOT_DETERMINED
@@ -329,7 +329,9 @@ def test_without_a_replay_of_the_pipeline_no_host_is_guilty(
 ) -> None:
     """Kernels that take longer are measured all the same."""
     late = finding("straggler", [1], waits_for_compute_ms=compute, waits_for_host_ms=host)
-    missed = changed(context(), replay_missed="the replay of the pipeline comes to 4.0 of the 9.0 ms")
+    missed = changed(
+        context(), replay_missed="the pipeline's replayed step takes 4.0 ms, the traced step 9.0 ms"
+    )
     assert unsupported([late], context(), RECORDS) == {}
     assert (unsupported([late], missed, RECORDS) == {}) is guilty
 
@@ -347,7 +349,9 @@ def test_idle_gpus_get_advice_for_hosts_where_the_replay_of_the_pipeline_misses_
 
 def test_exchange_is_not_told_from_waiting_without_a_replay_of_the_pipeline() -> None:
     absent = changed(context(), blame_absent="calls are not matched")
-    missed = changed(absent, replay_missed="the replay of the pipeline comes to 4.0 of the 9.0 ms")
+    missed = changed(
+        absent, replay_missed="the pipeline's replayed step takes 4.0 ms, the traced step 9.0 ms"
+    )
     assert unsupported([finding("communication")], absent, RECORDS) == {}
     assert "4.0 of the 9.0 ms" in unsupported([finding("communication")], missed, RECORDS)["communication"]
 

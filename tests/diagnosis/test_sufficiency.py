@@ -88,12 +88,12 @@ def test_waiting_for_a_rank_without_records_is_not_called_communication(
     kept = finding(found, "communication")
     assert kept is not None
     assert (kept.symptom_of, kept.estimated_speedup) == (None, None)
-    assert "records of ranks are missing" in kept.cause
+    assert "records of some ranks are missing" in kept.cause
     (action,) = kept.actions
     assert action.startswith("find out why some ranks left no records")
     assert found.blame == []
     assert measured(found, "straggler").reason == (
-        "not measurable: records of ranks are missing, "
+        "not measurable: records of some ranks are missing, "
         "so waiting for these ranks cannot be told from transfer"
     )
 
@@ -236,8 +236,8 @@ def test_steps_without_a_record_are_told_with_how_many_and_where(tmp_path: Path)
         lines = run.records(rank).read_bytes().splitlines(keepends=True)
         run.records(rank).write_bytes(b"".join(lines[:first] + lines[last:]))
     assert problems(analysed(run)) == [
-        "None: records of ranks 0, 1 are missing: up to 12 steps, most of them after step 19 of rank 1: "
-        "they could not be written"
+        "None: records of ranks 0, 1 are missing (up to 12 steps, most of them after step 19 of rank 1), "
+        "because they could not be written"
     ]
 
 

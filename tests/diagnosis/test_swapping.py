@@ -56,7 +56,7 @@ def test_whose_pages_move_is_said_not_to_be_known_where_no_cgroup_tells(tmp_path
     cause = finding(made(tmp_path, swap_mb_per_s={0: (9.0, 0.0)}), "memory_pressure")
     assert cause is not None
     assert (cause.ranks, cause.nodes) == ([], ["node1"])
-    assert "whether the job's own pages are among them was not measured" in str(cause.sub_cause_text)
+    assert "it was not measured if these pages belong to the job" in str(cause.sub_cause_text)
     assert "job_swap_bytes" not in cause.evidence
 
 

@@ -102,7 +102,7 @@ def test_a_loader_that_no_trace_marks_is_not_a_measured_zero(tmp_path: Path) -> 
     value = measured(unmarked, "data_loading")
     assert value.value is None
     # 65 of 65 + 1000 + 135 + 100.
-    assert "no trace marks a loader; it is within the host's part, at most 5.0 % of a step" in (
+    assert "no trace marks a loader; it is part of host work, which takes at most 5.0 % of a step" in (
         value.reason or ""
     )
     assert verdict(unmarked) == ("healthy", [])
@@ -303,8 +303,11 @@ def test_the_queues_of_the_gpus_that_idle_tell_how_launches_come(
     [
         (("ranges on the host, on the GPU from a to b",) * 2, "ranges on the host, on the GPU from a to b"),
         (
-            ("ranges, on the GPU from a to b", "ranges; the last one left out, on the GPU from a to b"),
-            "ranges, on the GPU from a to b; of rank 1: the last one left out",
+            (
+                "ranges, on the GPU from a to b",
+                "ranges; without the last step, which the capture cut short, on the GPU from a to b",
+            ),
+            "ranges, on the GPU from a to b; of rank 1: without the last step, which the capture cut short",
         ),
         (("ranges", "the whole capture"), "of rank 0: ranges; of rank 1: the whole capture"),
     ],

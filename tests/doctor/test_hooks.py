@@ -19,7 +19,7 @@ def test_a_python_without_torch_is_said(tmp_path: Path) -> None:
     fake.write_text("#!/bin/sh\necho '[[3, 12, 0], null]'\n")
     fake.chmod(0o755)
     check = examine_hooks(str(fake))
-    assert (check.state, check.text) == ("missing", f"{fake} has no torch here")
+    assert (check.state, check.text) == ("missing", f"{fake} has no torch on this machine")
 
 
 def test_a_python_that_records_nothing_is_said(tmp_path: Path) -> None:

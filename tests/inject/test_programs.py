@@ -98,7 +98,7 @@ def test_a_program_that_records_itself_is_left_alone(tmp_path: Path) -> None:
     ended = run_program(OWN, tmp_path)
     assert ended.codes == [0], ended.err
     assert [record.epoch for record in ended.records()] == [7] * 4
-    assert ended.status().note == "the program has a StepRecorder of its own"
+    assert ended.status().note == "the program uses its own StepRecorder"
 
 
 PLACES = """

@@ -169,5 +169,5 @@ def test_a_bad_end_that_a_node_had_no_time_to_say_is_told_first(tmp_path: Path) 
     write_marker(watched.run, 1, "running")
     failed = ToolAnswer(0, "5|FAILED|0:01|2|n[1-2]|NonZeroExitCode\n")
     assert follow(cluster(squeue=failed), watched).rows()[0][1].reason == (
-        "NonZeroExitCode; node1 has not said how it ended; node0: rank 0 lost its peer"
+        "NonZeroExitCode; node1 has not reported how it ended; node0: rank 0 lost its peer"
     )

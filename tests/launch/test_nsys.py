@@ -56,7 +56,7 @@ def test_the_importer_is_beside_the_program(tmp_path, place):
         ("NVIDIA Nsight Systems version 2026.2.1.210", None),
         ("NVIDIA Nsight Systems version 2021.3.1", "2021.3 is older than 2022.4"),
         ("NVIDIA Nsight Systems version 2027.1", "2027.1 is newer than 2026.2"),
-        (None, "does not state its version"),
+        (None, "does not print its version"),
     ],
 )
 def test_versions_outside_of_the_known_range_are_said(text, words):
@@ -90,7 +90,7 @@ OFFER = "Possible --gpu-metrics-device values are:\n\t0: H100 PCI[0]\n\t1: H100 
             "Insufficient privilege, see ERR_NVGPUCTRPERM",
             2,
             None,
-            "not permitted here: Insuff",
+            "not permitted on this machine: Insuff",
         ),
         ("None of the installed GPUs are supported", 2, None, "offers no GPU for them: None of"),
         ("", 2, None, "no answer"),

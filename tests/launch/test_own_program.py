@@ -60,9 +60,9 @@ def test_an_interpreter_says_what_it_is() -> None:
     [
         ((3, 10, 0), "2.6.0+cu124", []),
         ((3, 14, 1), "2.10.0", []),
-        ((3, 9, 1), "2.6.0", ["Python 3.9.1 is not one of 3.10 to 3.14, for which the hooks are made"]),
+        ((3, 9, 1), "2.6.0", ["Python 3.9.1 is not one of 3.10 to 3.14, which the hooks support"]),
         ((3, 12, 0), "2.5.1", ["torch 2.5.1 is older than 2.6"]),
-        ((3, 12, 0), None, ["p has no torch here"]),
+        ((3, 12, 0), None, ["p has no torch on this machine"]),
     ],
 )
 def test_versions_that_the_hooks_are_not_made_for_are_said(
@@ -77,7 +77,7 @@ def test_what_will_be_seen_is_said_beforehand() -> None:
     assert said[0] == "python: /p (why)"
     assert said[1].startswith("hooks: steps (optimizers of torch), DataLoader")
     assert (
-        "-I makes Python ignore aorta's sitecustomize"
+        "with -I Python ignores aorta's sitecustomize"
         in resolved(OwnProgram(), ["python", "-I", "t.py"], python)[0]
     )
     assert resolved(OwnProgram(instrument="none"), ["x"], python)[0].startswith("hooks: none")
@@ -126,7 +126,7 @@ def test_a_launcher_is_refused_with_the_command_that_works(command: str, works: 
 
 def test_no_profiler_goes_around_ranks_that_the_program_starts() -> None:
     assert checks.own_launcher("auto", ["x"]) == "none"
-    with pytest.raises(PlanError, match="goes around each rank"):
+    with pytest.raises(PlanError, match="runs around each rank"):
         checks.own_launcher("nsys", ["x"])
     with pytest.raises(PlanError, match="program of your own"):
         checks.own_launcher(None, [])

@@ -264,7 +264,7 @@ def test_arguments_of_the_agent(site: Site) -> None:
 
 @pytest.mark.parametrize("nodes", ["99999999999999999999", "9" * 6000, "1000000", "-1", "0"])
 def test_a_number_of_nodes_that_cannot_be(nodes: str) -> None:
-    with pytest.raises(PlanError, match="is not a number of nodes from 1 to 999999"):
+    with pytest.raises(PlanError, match="is not a number of nodes between 1 and 999999"):
         parse_scenarios(None, nodes)
     with pytest.raises(PlanError, match="is not a name such as"):
         parse_scenarios(f"{nodes}node", None)

@@ -31,7 +31,7 @@ def test_auto_takes_the_vendors_profiler_where_it_is_installed(vendor, found, re
 
 def test_a_named_profiler_runs_without_a_gpu_but_not_without_its_program():
     assert profilers.resolve("nsys", None, only("nsys")).resolved == "nsys"
-    with pytest.raises(RunError, match="nsys was asked for and is not installed here") as caught:
+    with pytest.raises(RunError, match="nsys was requested, but is not installed on this machine") as caught:
         profilers.resolve("nsys", "nvidia", only())
     assert "--profiler none" in caught.value.hint
 

@@ -54,7 +54,7 @@ def test_a_refusal_says_what_sbatch_said() -> None:
     ("complaint", "todo"),
     [
         ("Invalid account or account/partition combination specified", "name one with --account"),
-        ("Invalid qos specification", "shown by --dry-run"),
+        ("Invalid qos specification", "use --dry-run to see the script"),
     ],
 )
 def test_a_refusal_says_what_to_do(complaint: str, todo: str) -> None:

@@ -238,7 +238,7 @@ def test_a_configuration_that_is_elsewhere_is_named(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"config/dcrnn\.yaml does not exist") as refused:
         choose_config(Path("config/dcrnn.yaml"), gpus=False)
-    named = refused.value.hint.removeprefix("aorta's own is ").removesuffix(": name that one")
+    named = refused.value.hint.removeprefix("aorta's own configuration is ").removesuffix(": use that one")
     assert choose_config(Path(named), gpus=False)[0] == Path(named)
     with pytest.raises(ConfigError) as refused:
         choose_config(Path("config/mine.yaml"), gpus=False)

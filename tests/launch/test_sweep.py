@@ -183,9 +183,9 @@ def test_weak_scaling_keeps_each_rank_its_batch(config: Path) -> None:
     ("nodes", "changes", "message"),
     [
         ((1, 2), {"strong": 8, "weak": True}, "exclude each other"),
-        ((2,), {"strong": 8}, "more than one number of nodes"),
-        ((2,), {"weak": True}, "more than one number of nodes"),
-        ((1, 3), {"strong": 16}, "3node: a global batch of 16 cannot be divided equally among 3 ranks"),
+        ((2,), {"strong": 8}, "at least two numbers of nodes"),
+        ((2,), {"weak": True}, "at least two numbers of nodes"),
+        ((1, 3), {"strong": 16}, "3node: a global batch of 16 cannot be divided evenly among 3 ranks"),
         ((1, 4), {"strong": 2}, "4node: a global batch of 2 "),
         ((1, 2), {"strong": 8, "over": {"training.batch_size": ("1", "2")}}, "--strong sets training.batch"),
         ((1, 2), {"strong": 8, "overrides": ("training.batch_size=4",)}, "--strong sets training.batch_size"),

@@ -153,7 +153,7 @@ def test_machines_without_a_common_collective_are_not_compared() -> None:
         for rank in range(4)
     }
     found = match_collectives(records, {0: "node1", 1: "node1", 2: "node2", 3: "node2"})
-    assert found == "no common collective aligns the clock of node2 with the other clocks"
+    assert found == "no collective in common aligns the clock of node2 with the other clocks"
 
 
 def test_clocks_are_joined_through_a_third_machine() -> None:

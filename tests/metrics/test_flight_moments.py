@@ -31,7 +31,7 @@ def test_a_call_that_needs_all_and_has_ended_was_made_by_all():
     dumps = recordings("all_reduce", ended=True)
     assert outdated({0: dumps[0], 1: dumps[1]}) == {1}
     assert standstill(dumps) is None
-    assert why_none(dumps).startswith("Older than the other dumps, so not used: rank 1.")
+    assert why_none(dumps).startswith("Not used, because they are older than the other dumps: rank 1.")
 
 
 def test_a_call_that_did_not_end_is_missed():

@@ -82,7 +82,7 @@ def test_a_pass_that_no_hook_saw_is_not_told_apart_from_host_work(
 
 
 def test_a_rank_that_records_itself_has_no_unseen_pass() -> None:
-    itself = replace(record(0, 100), seen=["optimizer"], note="the program has a StepRecorder of its own")
+    itself = replace(record(0, 100), seen=["optimizer"], note="the program uses its own StepRecorder")
     assert unseen_passes({0: itself}) is None
 
 

@@ -67,7 +67,7 @@ def test_a_single_step_has_no_check_and_no_predictions() -> None:
     found = replays([10])
     assert found.error_pct is None
     assert found.doubt is not None
-    assert "has no check" in found.doubt
+    assert "cannot be checked" in found.doubt
 
 
 def test_a_rank_that_exchanges_nothing_has_nothing_to_check_and_is_predicted() -> None:

@@ -169,8 +169,9 @@ def test_another_program_and_another_model_are_left_out_and_say_why() -> None:
     ]
     assert points(*runs) == (
         ["1node"],
-        "without 2node, not comparable: it ran bench.py --batch-size *, 1node ran aorta.train (ranking); "
-        "without 4node, not comparable: model.num_layers is 8 instead of 2",
+        "without 2node, which is not comparable: it ran bench.py --batch-size *, "
+        "1node ran aorta.train (ranking); "
+        "without 4node, which is not comparable: model.num_layers is 8 instead of 2",
     )
 
 
@@ -210,7 +211,7 @@ def test_what_is_not_known_is_compared_with_nothing_and_what_has_no_settings_is(
     runs = [run("1node", 1, 1.0, started=2, **unknown), run("2node", 2, 2.0, started=1, **unknown)]
     assert points(*runs) == (
         ["1node"],
-        f"without 2node, not comparable: the {word} of 2node is not known",
+        f"without 2node, which is not comparable: the {word} of 2node is not known",
     )
     assert points(run("1node", 1, 1.0, settings={}), run("2node", 2, 2.0, settings={}))[0] == [
         "1node",
@@ -224,8 +225,8 @@ def test_many_differences_are_counted_and_settings_not_in_use_are_called_that() 
         run("1node", 1, 1.0, started=1, settings={"same": 0}), run("2node", 2, 1.0, settings=fsdp)
     )[1]
     assert reason == (
-        "without 2node, not comparable: a is 1 instead of not in use, b is True instead of not in use, "
-        "c is None instead of not in use and 1 more"
+        "without 2node, which is not comparable: a is 1 instead of not in use, b is True instead of "
+        "not in use, c is None instead of not in use and 1 more"
     )
 
 
@@ -234,5 +235,5 @@ def test_long_commands_are_cut_in_the_reason() -> None:
     runs = [run("1node", 1, 1.0, started=1, program=f"{same}a"), run("2node", 2, 1.0, program=f"{same}b")]
     reason = points(*runs)[1]
     assert reason is not None
-    assert reason.startswith("without 2node, not comparable: it ran bench.py --flag")
-    assert reason.endswith(" ..., 1node ran it with other arguments")
+    assert reason.startswith("without 2node, which is not comparable: it ran bench.py --flag")
+    assert reason.endswith(" ..., 1node ran it with different arguments")

@@ -191,6 +191,6 @@ def test_earlier_waits_that_do_not_excuse_a_wait(earlier):
 
 def test_recorders_without_a_call_do_not_say_that_calls_ended():
     empty = [replace(recording(rank, enqueued=0, completed=0), enqueued={}) for rank in range(2)]
-    assert why_none(empty).startswith("These flight recorders hold no calls")
+    assert why_none(empty).startswith("These flight recorders contain no calls")
     ended = [recording(rank, call(1, done=True), enqueued=1, completed=1) for rank in range(2)]
     assert "has ended" in why_none(ended)

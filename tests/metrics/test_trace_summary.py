@@ -112,7 +112,7 @@ def test_an_older_summary_has_no_bytes_per_peer() -> None:
 
 
 def test_bytes_per_peer_that_are_not_there_are_refused() -> None:
-    with pytest.raises(ArtefactError, match="rank 3: a collective has a name that is not there"):
+    with pytest.raises(ArtefactError, match="rank 3: a collective refers to a name that is missing"):
         work_of(with_sent(sending("0 512"), pack(np.array([99]))))
 
 

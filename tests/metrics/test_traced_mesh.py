@@ -80,7 +80,7 @@ def test_no_host_is_guilty_where_the_replay_misses_the_step(tmp_path: Path, time
     found = analyze_traces(traced(tmp_path, apart, 2))
     assert (found.slowdown is not None) is used
     said = [
-        note for note in found.data_quality.notes if note.startswith("the replay of the pipeline comes to")
+        note for note in found.data_quality.notes if note.startswith("the pipeline's replayed step takes")
     ]
     assert len(said) == (0 if used else 1)
     for finding in [] if used else found.findings:

@@ -77,7 +77,7 @@ def test_a_step_that_is_not_steady_on_one_rank_counts_on_none(tmp_path: Path) ->
     found = numbered(summaries(tmp_path), by_rank, {})
     assert found.counted == frozenset({21, 22, 24, 25})
     assert found.kept([19, 20, 21, 22, 23]) == (21, 22)
-    assert found.notes == ("2 traced steps left out, not steady by the records",)
+    assert found.notes == ("2 traced steps left out as not steady, according to the records",)
 
 
 def test_where_recording_marks_every_captured_step_those_count_but_no_warm_up(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_step_that_a_rank_has_no_record_of_is_no_match(tmp_path: Path) -> None
     by_rank[1] = by_rank[1].where(by_rank[1].column("global_step") != 22)
     found = numbered(summaries(tmp_path), by_rank, {})
     assert found.counted is None
-    assert "rank 1's trace overlaps one of its step records" in found.notes[0]
+    assert "rank 1's trace overlaps with its step records" in found.notes[0]
 
 
 def test_records_of_another_time_number_nothing(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_profilers_start_on_one_rank_makes_no_straggler(
     assert found.breakdown.timing == "kineto"
     assert (found.verdict.kind, found.breakdown.steps) == (kind, steps)
     if marked:
-        assert "1 traced step left out, not steady by the records" in found.data_quality.notes
+        assert "1 traced step left out as not steady, according to the records" in found.data_quality.notes
         assert [row.step_ms for row in found.breakdown.per_rank] == [pytest.approx(1.3)] * 2
 
 

@@ -157,7 +157,7 @@ def test_a_source_that_fails_again_and_again_is_given_up(on_path, tmp_path, monk
     switch.write_text("lost")
     results(source, MOST_FAILURES)
     assert sum(source.errors.values()) == MOST_FAILURES
-    assert [reason for reason in source.errors if "not asked again" in reason]
+    assert [reason for reason in source.errors if "no further attempts" in reason]
     switch.write_text("")
     source._next_ns = 0
     ((reading), *_) = source.sample()

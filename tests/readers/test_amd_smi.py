@@ -60,7 +60,7 @@ def test_lines_that_are_no_samples_are_counted_and_a_repeated_header_is_none(tmp
 @pytest.mark.parametrize(
     ("header", "reason"),
     [
-        (OLD.removeprefix("timestamp,"), "a table of amd-smi without times"),
+        (OLD.removeprefix("timestamp,"), "a table from amd-smi without times"),
     ],
 )
 def test_tables_without_times_say_so(tmp_path: Path, header: str, reason: str) -> None:

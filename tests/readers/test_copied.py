@@ -49,9 +49,7 @@ def test_another_capture_that_says_it_is_the_same_rank_is_still_refused(job: Pat
     (job / "z0.json").write_text(json.dumps(document))
     found = analyze_traces([job])
     assert found.verdict.kind == "insufficient_data"
-    assert (
-        sum("several traces say that they are rank 0" in p.reason for p in found.data_quality.problems) == 2
-    )
+    assert sum("several traces claim to be rank 0" in p.reason for p in found.data_quality.problems) == 2
 
 
 def test_a_file_of_a_folder_with_the_name_of_a_trace_is_named_where_it_is_none(job: Path) -> None:

@@ -96,4 +96,4 @@ def test_sends_that_gloo_counts_and_does_not_record_are_named(tmp_path, sends, s
         path.write_bytes(pickle.dumps(content))
     ranks, statement = said(tmp_path)
     assert ranks == (None if stopped is None else [(2, "host_stuck")])
-    assert ("may wait in such a call" in statement) == bool(sends)
+    assert ("may be waiting in one" in statement) == bool(sends)

@@ -39,7 +39,7 @@ def test_what_is_written_is_read_and_what_is_broken_is_named(tmp_path: Path) -> 
 
 def test_ranks_without_hooks_are_named_with_the_reason() -> None:
     (said,) = instrument_notes({0: record(0)}, 3, "-E")
-    why = "the program runs with -E, and Python ignores aorta's sitecustomize"
+    why = "the program runs with -E, so Python ignores aorta's sitecustomize"
     assert said == f"hooks did not work on ranks 1, 2: {why}"
     assert "replaces PYTHONPATH" in instrument_notes({}, 1, None)[0]
 

@@ -43,7 +43,9 @@ def test_other_folders_are_refused_with_what_was_expected(tmp_path: Path) -> Non
         tmp_path / "mine" / "results",
         tmp_path / "mine",
     ):
-        with pytest.raises(ArtefactError, match=r"it holds runs; name one, such as .*run_101") as told:
+        with pytest.raises(
+            ArtefactError, match=r"the folder contains runs; name one, such as .*run_101"
+        ) as told:
             open_run(folder)
         command = told.value.hint.partition("`")[2].rstrip("`")
         assert Path(command.removeprefix("aorta aggregate ")).resolve() == run.root.parents[1].resolve()
@@ -140,7 +142,7 @@ def test_a_run_in_another_scenarios_folder_is_named(tmp_path: Path) -> None:
     account = read_account(RunDir(other))
     assert account.nodes_expected == 2
     assert [item.reason for item in account.problems] == [
-        "is of 2node, and the run lies in 4node: its own nodes and ranks count"
+        "is of 2node, but the run is in 4node; the nodes and ranks in the manifest are used"
     ]
 
 

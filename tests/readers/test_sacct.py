@@ -77,7 +77,8 @@ def test_accounting_that_is_switched_off_is_a_note(tmp_path: Path) -> None:
     found = fetch(summary, answer("", 1, "Slurm accounting storage is disabled\n"))
     assert found.state is None
     assert found.notes == (
-        "no accounting (sacct: Slurm accounting storage is disabled): the run's own markers say how it ended",
+        "no accounting (sacct: Slurm accounting storage is disabled), so the run's own markers "
+        "are used to tell how it ended",
     )
     assert not summary.exists()
 

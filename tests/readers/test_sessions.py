@@ -32,7 +32,7 @@ def test_traces_of_jobs_of_two_sizes_are_told_apart(tmp_path: Path) -> None:
         capture(tmp_path, rank, 2, BASE)
     found = read_traces([tmp_path])
     assert [(trace.rank, trace.world_size) for trace in found.traces] == [(rank, 4) for rank in range(4)]
-    assert said(found).count("of another job, of 2 ranks") == 2
+    assert said(found).count("belongs to another job, with 2 ranks") == 2
 
 
 @pytest.mark.parametrize(("apart", "ranks"), [(HOUR_NS, [1]), (0, [0, 1]), (30 * 10**9, [0, 1])])

@@ -79,7 +79,7 @@ def test_the_keys_of_an_event_stand_in_any_order(
 
 def test_processes_that_share_a_device_are_refused_by_name(tmp_path: Path) -> None:
     events = [one for rank in range(2) for one in rank_events(rank, 500 + rank, 0)]
-    with pytest.raises(ArtefactError, match="several processes whose GPU events cannot be told apart"):
+    with pytest.raises(ArtefactError, match="several processes, and their GPU events cannot be told apart"):
         read_traces([write(tmp_path / "merged.json", events)])
 
 

@@ -113,7 +113,7 @@ def test_tables_without_a_time_are_named(tmp_path: Path, body: str) -> None:
     (tmp_path / "smi.log").write_text(BODIES[body].format(watts=500, use=97))
     found, (problem,) = find_samples([tmp_path / "smi.log"])
     assert found == ()
-    assert "has no times and cannot be matched with steps" in problem.reason
+    assert "prints no times, so its samples cannot be matched with steps" in problem.reason
     assert "date +%s" in problem.reason
 
 

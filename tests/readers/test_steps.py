@@ -120,7 +120,7 @@ def test_only_the_last_attempt_counts(run: RunDir) -> None:
     found = read_steps(run)
     assert [step.global_step for step in found.by_rank[0]] == [4, 5]
     assert len(found.by_rank[1]) == 6
-    assert "4 records of another attempt" in found.problems[0].reason
+    assert "4 records of attempts other than" in found.problems[0].reason
 
 
 def test_a_rank_with_another_attempt_only_has_no_steps(run: RunDir) -> None:
@@ -197,7 +197,7 @@ def test_a_step_run_again_in_the_same_file_is_named_and_the_last_counts(run: Run
     found = read_steps(run)
     assert found.by_rank[0][3].mono_start_ns == again["mono_start_ns"]
     assert [item.reason for item in found.problems] == [
-        "1 steps occur more than once; the last of each counts"
+        "1 steps occur more than once; the last record of each is used"
     ]
 
 
@@ -225,5 +225,5 @@ def test_a_clock_that_goes_back_is_named(run: RunDir) -> None:
     edit(run, 1, {at: {name: records[at][name] - ahead for name in times} for at in (4, 5)})
     found = read_steps(run)
     assert len(found.by_rank[1]) == 6
-    reason = "a step begins before the step ahead ended: its clock went back"
+    reason = "a step begins before the previous step ended, because its clock went back"
     assert [(item.file, item.reason) for item in found.problems] == [(run.records(1).name, reason)]

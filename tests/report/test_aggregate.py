@@ -270,7 +270,7 @@ def test_words_of_the_data_stay_words(tmp_path: Path) -> None:
 def test_shared_machine_is_said_before_anything_is_concluded(tmp_path: Path) -> None:
     shared = document(tmp_path / "a", [reported(tmp_path / "a", scenario("2node", 2, shared_machine=True))])
     apart = document(tmp_path / "b", [reported(tmp_path / "b", scenario("2node", 2))])
-    said = "share one machine: this is the scaling of that machine, not of a cluster"
+    said = "share one machine, so this is the scaling of that machine and not of a cluster"
     assert said in shared
     assert "one machine" in shared.partition("<details>")[0]
     assert said not in apart

@@ -117,14 +117,17 @@ def test_one_machine_under_all_nodes_lowers_it() -> None:
 
 def test_a_cause_behind_which_nothing_was_seen_is_said() -> None:
     grade, doubts = level(analysis(findings=[data_loading_finding(sub_cause="not_determined")]))
-    assert (grade, doubts) == ("medium", ["what makes it slow was not measured"])
+    assert (grade, doubts) == ("medium", ["the reason for the slowness was not measured"])
 
 
 def test_throughput_that_contradicts_the_steps_is_said() -> None:
     run = analysis().throughput
     assert run is not None
     whole = analysis(throughput=msgspec.structs.replace(run, cross_check_ratio=0.8))
-    assert level(whole) == ("medium", ["throughput by the clock and by the median step differ by -20 %"])
+    assert level(whole) == (
+        "medium",
+        ["throughput calculated from the clock and from the median step differs by -20 %"],
+    )
 
 
 def test_without_a_verdict_there_is_nothing_to_trust() -> None:
@@ -147,7 +150,7 @@ WEIGHT = ProfilerWeight(step_ms=10.0, step_ms_without=Estimate(value=9.0, low=8.
 @pytest.mark.parametrize("fmt", ["nsys", "rocprofv3", "kineto"])
 @pytest.mark.parametrize("stands", [False, True])
 def test_a_host_bound_finding_with_the_profiler_in_it_is_of_low_confidence(fmt: str, stands: bool) -> None:
-    doubt = f"the host's time includes the profiler's cost, and the {fmt} traces do not show how much"
+    doubt = f"host work includes the profiler's cost, and the {fmt} traces do not show how much"
     whole = host_bound(fmt, stands=stands, submitted=SUBMITTED if stands else None)
     assert level(whole) == ("low", [doubt])
 

@@ -27,7 +27,7 @@ from tests.support.analyses import analysis, data_loading_finding
             "45.0 of 90.0 ms per step (50 %)",
         ),
         (Speedup(low=2.0, high=2.0), "up to 45.0 of 90.0 ms per step (50 %)"),
-        (None, "not predicted: the measurements give no bound"),
+        (None, "not predicted: the measurements give no limit"),
     ],
 )
 def test_the_cost_is_what_is_certain_and_the_bound_where_that_is_more(

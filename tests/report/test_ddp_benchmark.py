@@ -94,7 +94,7 @@ def test_absent_is_a_dash_and_zero_is_zero() -> None:
     lines = printed(document(result("ddp", comm_ms=0.0, **absent), peak=[]))
     assert "ddp 123,456 241 — — equal" in lines
     assert "ddp 0 9.00 3.00 — 6 516 — —" in lines
-    assert "one rank: no data crosses a bus" in lines
+    assert "one rank, so no data crosses a bus" in lines
     lines = printed(document(result("ddp", overlap_ratio=0.0)))
     assert "ddp 12.0 9.00 3.00 0.0% 6 516 43.0 50.0%" in lines
 

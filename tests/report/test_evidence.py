@@ -49,7 +49,7 @@ def test_the_check_is_said_with_its_error_and_what_it_was_made_on() -> None:
     assert "aorta replayed 40 steps as they were measured, with nothing removed" in words
     assert "within 1.2 %" in words
     none = msgspec.structs.replace(REPLAY, error_pct=None)
-    assert "no collective to check the replay against" in replay_words(analysis(replay=none))
+    assert "no collective that could check the replay" in replay_words(analysis(replay=none))
     perfect = msgspec.structs.replace(REPLAY, error_pct=0.0)
     assert "within 0.1 %" in replay_words(analysis(replay=perfect))
     withheld = msgspec.structs.replace(REPLAY, withheld="it misses by 9 %", predictions=[])

@@ -149,7 +149,7 @@ def test_records_without_ranges_have_no_excerpt(tmp_path: Path) -> None:
     }
     found, absent = excerpt(bare, clocks(data, bare), ChosenStep(11, 80.0, 79.0, typical=False), [])
     assert found is None
-    assert absent == "not measured: the records of step 11 hold no ranges"
+    assert absent == "not measured: the records of step 11 contain no ranges"
     assert excerpt(bare, {}, None, []) == (None, "not measured: no steady step")
 
 

@@ -25,17 +25,20 @@ def tried(action: str, **changes: object) -> list[str]:
         ),
         ("raise dataloader.num_workers, now 4 (8 CPUs are usable on a node)", "num_workers=4,8,16"),
         ("set dataloader.pin_memory to true, so that copies overlap", "pin_memory=false,true"),
-        ("distributed.enable_overlap is false: set it to true", "enable_overlap=false,true"),
+        ("set distributed.enable_overlap to true (now false)", "enable_overlap=false,true"),
         ("raise training.gradient_accumulation (now 1) or training.batch_size (now 8)", "accumulation=1,2,4"),
         ("try larger buckets (distributed.bucket_cap_mb, now 0.2): fewer", "bucket_cap_mb=0.2,0.4,0.8"),
         ("lower training.batch_size (now 8), raise training.gradient_accumulation (now 1)", "batch_size=8,4"),
-        ("set training.mixed_precision to bf16 (now none): activations take half", "precision=none,bf16"),
+        (
+            "set training.mixed_precision to bf16 (now none): activations then take half the memory",
+            "precision=none,bf16",
+        ),
         ("fsdp.forward_prefetch true (now false)", "forward_prefetch=false,true"),
         (
             "exchange less: fsdp.sharding_strategy is full_shard; shard_grad_op once a step, hybrid_shard",
             "sharding_strategy=full_shard,shard_grad_op,hybrid_shard",
         ),
-        ("dataset.delay_ms is 40: every sample sleeps that long; set it to 0", "delay_ms=40,0"),
+        ("set dataset.delay_ms to 0 (now 40: each sample sleeps that long)", "delay_ms=40,0"),
     ],
 )
 def test_the_present_value_is_varied(action: str, over: str) -> None:

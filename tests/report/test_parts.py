@@ -57,11 +57,11 @@ def test_what_own_hosts_take_of_waits_is_a_part_of_its_own(
     own = chart.groups[0]  # columns after these are waits of others for this rank's work
     names = [*chart.columns[:own], *(f"their wait for its {name}" for name in chart.columns[own:])]
     columns = {name: [row[place] for row in chart.values] for place, name in enumerate(names)}
-    late = columns.get("wait, own host late too", [0.0])[0]
+    late = columns.get("wait, own host work late too", [0.0])[0]
     assert late == pytest.approx(100 * 2 * parts.get("wait_own_host", 0.0) / 75)  # all of it is rank 0's
     assert columns["exposed comm"][0] == pytest.approx(100 * 30 / 75 - (late or 0.0))
     # Rank 1 costs the one other rank what is left of the charges: twice the mean over both.
-    assert columns.get("their wait for its host", [0.0, 0.0])[1] == pytest.approx(
+    assert columns.get("their wait for its host work", [0.0, 0.0])[1] == pytest.approx(
         200 * parts.get("wait_host", 0.0) / 75
     )
     assert columns["their wait for its compute"][1] == pytest.approx(200 * parts["wait_compute"] / 75)
@@ -111,7 +111,7 @@ def test_the_map_shows_own_time_and_what_a_rank_costs_each_other() -> None:
     found = heat_map(analysis())
     assert found is not None
     # Nobody waits for compute or a host: those columns are empty and left out.
-    assert found.columns == ["exposed comm", "data wait", "host", "loader"]
+    assert found.columns == ["exposed comm", "data wait", "host work", "loader"]
     assert found.groups == [3, 1]
     assert found.rows == ["rank 0 · node1", "rank 1 · node2"]
     # Of a step of 90 ms; rank 1's loader costs the one other rank 30 ms.
@@ -146,7 +146,7 @@ def test_many_ranks_are_binned_and_the_worst_of_a_bin_is_seen() -> None:
     assert found is not None
     assert found.rows == [f"n{node}" for node in range(16)]
     assert found.ranks_a_row == 4
-    assert found.note == "64 ranks: a row is the worst rank of a node, cell by cell"
+    assert found.note == "64 ranks: each cell shows the worst rank of a node"
     step = (63 * 90.0 + 160.0) / 64
     column = found.columns.index("data wait")
     assert [row[column] for row in found.values] == pytest.approx(

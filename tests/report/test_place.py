@@ -39,8 +39,8 @@ def test_the_line_of_code_is_named_with_its_share() -> None:
 
 
 def test_a_line_that_takes_longer_than_on_the_other_rank_is_compared_with_it() -> None:
-    assert said(cause(place(30.0)))["Line of code"].endswith("; rank 0 spends 30.0 ms per step less there")
-    assert said(cause(place(10.0)))["Line of code"].endswith(" per step less there (of 40.0 ms in total)")
+    assert said(cause(place(30.0)))["Line of code"].endswith("; rank 0 spends 30.0 ms less there per step")
+    assert said(cause(place(10.0)))["Line of code"].endswith(" less there per step (of 40.0 ms in total)")
     assert said(cause(place(0.0)))["Line of code"].endswith("of rank 1's step")
 
 

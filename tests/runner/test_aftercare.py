@@ -114,7 +114,8 @@ def test_what_takes_too_long_is_ended_with_what_it_started(tmp_path, monkeypatch
     node = Node(tmp_path, monkeypatch, script, export_s=0.5)
     (lost,) = node.reduce()
     assert (
-        lost == f"aorta export-traces was ended after 0 s; by hand: aorta export-traces {node.run} --node 0"
+        lost
+        == f"aorta export-traces was ended after 0 s; by hand, run aorta export-traces {node.run} --node 0"
     )
     until(lambda: gone(int((tmp_path / "pid").read_text())))
 
@@ -126,7 +127,7 @@ def test_a_job_without_time_left_runs_nothing(tmp_path, monkeypatch):
         "aorta export-traces did not run",
         "aorta reduce did not run",
     ]
-    assert "by hand: aorta reduce" in lost[1]
+    assert "by hand, run aorta reduce" in lost[1]
 
 
 def test_a_signal_ends_it(tmp_path, monkeypatch):
@@ -140,7 +141,8 @@ def test_a_signal_ends_it(tmp_path, monkeypatch):
 def test_a_cancelled_job_is_told_what_to_do_by_hand(tmp_path, monkeypatch):
     node = Node(tmp_path, monkeypatch, "")
     assert node.care.by_hand("nsys").endswith(
-        f"by hand: aorta export-traces {node.run} --node 0; aorta reduce {node.run} --node 0"
+        f"to reduce them by hand, run aorta export-traces {node.run} --node 0; "
+        f"aorta reduce {node.run} --node 0"
     )
 
 

@@ -24,7 +24,7 @@ def make(folder, *names):
 def test_every_ranks_report_is_expected_and_rank_1_is_not_rank_10(tmp_path):
     make(tmp_path, f"{STEM}_rank0_a_1.nsys-rep", f"{STEM}_rank10_a_2.nsys-rep", f"{STEM}_rank2_a_3.qdstrm")
     (tmp_path / f"{STEM}_rank3_a_4.nsys-rep").touch()
-    reason = "the profiler wrote none, and the rank's output does not say why"
+    reason = "the profiler wrote no report, and the rank's output does not show why"
     assert findings(tmp_path, STEM, [0, 1, 2, 3, 10], {}, BEGAN_S) == [
         f"profiler's report of rank 1: {reason}",
         f"profiler's report of rank 3: {reason}",
@@ -43,13 +43,13 @@ def test_files_one_level_below_count(tmp_path):
         (["x", "Import Failed: no space"], "could not write it (is the disk full?): no space"),
         (["Importer error: Import Failed", "why"], "could not write it (is the disk full?): why"),
         (["Generated:", ""], "its capture range never began"),
-        (["loss 1", "Generating '/tmp/nsys-report-1.qdstrm'"], "ended while the profiler still wrote"),
-        (["unrecognised option '--osrt-threshold'"], "does not know an option: '--osrt-threshold'"),
-        (["unrecognized option '--osrt-threshold'"], "does not know an option: '--osrt-threshold'"),
+        (["loss 1", "Generating '/tmp/nsys-report-1.qdstrm'"], "ended while the profiler was still writing"),
+        (["unrecognised option '--osrt-threshold'"], "does not support an option: '--osrt-threshold'"),
+        (["unrecognized option '--osrt-threshold'"], "does not support an option: '--osrt-threshold'"),
         (["write: No space left on device"], "the profiler could not write it: the disk is full"),
-        (["No reports were generated"], "the profiler was never told to begin"),
-        (["sem_open: File exists"], "two started at the same moment, which fails with 2022.4): submit again"),
-        (["loss 0.3"], "does not say why"),
+        (["No reports were generated"], "the profiler was never told to start"),
+        (["sem_open: File exists"], "this happens if two profilers start at the same moment): submit again"),
+        (["loss 0.3"], "does not show why"),
     ],
 )
 def test_the_reason_is_the_profilers_own_word(tmp_path, output, reason):
@@ -68,7 +68,7 @@ def test_a_strayed_report_is_brought_home(tmp_path):
     }
     moved, lost = findings(home, STEM, [0, 1], output, BEGAN_S)
     assert moved == f"the report of rank 0 was in {away} and was moved to {home}"
-    assert lost.endswith(f"the profiler left it at {away}/gone.nsys-rep, from where it could not be moved")
+    assert lost.endswith(f"the profiler left it at {away}/gone.nsys-rep, and it could not be moved")
     assert [path.name for path in home.iterdir()] == [f"{STEM}_rank0_report1.nsys-rep"]
 
 
@@ -87,7 +87,7 @@ def test_a_file_that_the_profiler_did_not_write_is_not_moved(tmp_path, case):
     else:
         path.mkdir()
     (lost,) = findings(home, STEM, [0], {0: ["Generated:", f"    {path}"]}, BEGAN_S)
-    assert lost.endswith("from where it could not be moved")
+    assert lost.endswith("and it could not be moved")
     assert path.exists()
     assert list(home.iterdir()) == []
 
@@ -95,7 +95,7 @@ def test_a_file_that_the_profiler_did_not_write_is_not_moved(tmp_path, case):
 def test_a_placeholder_left_in_a_name_is_said(tmp_path):
     make(tmp_path, f"{STEM}_rank%q{{RANK}}_a_1.nsys-rep")
     said = findings(tmp_path, STEM, [0], {}, BEGAN_S)
-    assert "%q{RANK} was left as it is" in said[0]
+    assert "%q{RANK} was not replaced" in said[0]
     assert "report of rank 0" in said[1]
 
 
@@ -114,7 +114,7 @@ def test_a_full_temporary_folder_is_found_though_it_is_empty_again(tmp_path, mon
 
 def test_little_room_is_said_before_the_start(tmp_path, monkeypatch):
     monkeypatch.setattr(TempSpace, "_free", lambda self: 1 << 29)
-    assert TempSpace(tmp_path).warning == f"only 0.50 GiB free in {tmp_path}: set TMPDIR elsewhere"
+    assert TempSpace(tmp_path).warning == f"only 0.50 GiB free in {tmp_path}: set TMPDIR to another folder"
 
 
 def test_a_full_results_disk_is_noticed_once_and_told_at_the_end(tmp_path):

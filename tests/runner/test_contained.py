@@ -81,7 +81,7 @@ def test_what_is_wrong_with_an_image_is_said_before_the_start(tmp_path: Path) ->
         enter(tmp_path, str(image), mounts, own=OwnProgram(python="/no/such/python"))
     with pytest.raises(RunError, match=r"/usr/bin/python3 in .* has no torch"):
         enter(tmp_path, str(image), mounts, own=OwnProgram(python="/usr/bin/python3"))
-    with pytest.raises(RunError, match="has no aorta, and the built-in trainer"):
+    with pytest.raises(RunError, match="has no aorta, which contains the built-in trainer"):
         enter(
             tmp_path,
             str(image),
@@ -96,7 +96,7 @@ def test_what_is_wrong_with_an_image_is_said_before_the_start(tmp_path: Path) ->
 
 def test_a_runtime_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RunError, match="apptainer is needed, and this node has none"):
+    with pytest.raises(RunError, match="it needs apptainer, but this node has none"):
         enter(tmp_path, "/x.sif", [])
 
 

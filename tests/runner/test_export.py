@@ -112,7 +112,10 @@ def test_raw_data_is_converted_by_the_importer_beside_nsys(run, tmp_path, capsys
             "echo 'libdw.so.1: cannot open shared object file'; exit 127",
             "it needs the libraries libdw1 and libelf1",
         ),
-        ("echo done", "x_rank0_h_1.qdstrm could not be made a report: done"),  # returns 0, makes nothing
+        (
+            "echo done",
+            "x_rank0_h_1.qdstrm could not be converted to a report: done",
+        ),  # returns 0, makes nothing
     ],
 )
 def test_raw_data_that_cannot_be_converted_stays(run, tmp_path, capsys, monkeypatch, importer, words):
@@ -185,6 +188,6 @@ def test_files_of_rocprofv3_that_cannot_be_scrubbed_are_for_their_owner(run, cap
         (run.rocprof / name).write_text("text")
         (run.rocprof / name).chmod(0o644)
     export_node(run, 0)
-    assert "x_rank0_h_1_results.pftrace: for its owner alone" in capsys.readouterr().out
+    assert "x_rank0_h_1_results.pftrace: readable only by its owner" in capsys.readouterr().out
     modes = {path.suffix: stat.S_IMODE(path.stat().st_mode) for path in run.rocprof.glob("x_*")}
     assert modes == {".pftrace": 0o600, ".csv": 0o644}

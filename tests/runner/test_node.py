@@ -55,7 +55,7 @@ def test_a_killed_rank_is_named_and_the_other_node_ends_too(job):
     assert [(rank.rank, rank.signal, rank.exit_code) for rank in second.ranks] == [(1, "SIGKILL", None)]
     assert second.lost == ["first failure on this node: rank 1 was killed by SIGKILL"]
     assert first.state == "failed"
-    assert any("node 1" in words and "ended before: failed" in words for words in first.lost)
+    assert any("node 1" in words and "ended earlier: failed" in words for words in first.lost)
     assert gone(pids[0])
 
 
@@ -229,7 +229,7 @@ def test_a_requeued_job_keeps_its_attempts_apart(tmp_path):
     ("options", "code", "message"),
     [
         (["--override", "trainig.seed=1"], 2, "unknown key trainig"),
-        (["--profiler", "rocprofv3"], 5, "rocprofv3 was asked for and is not installed here"),
+        (["--profiler", "rocprofv3"], 5, "rocprofv3 was requested, but is not installed on this machine"),
         (["--config", "/absent.yaml"], 2, "/absent.yaml does not exist"),
         (["--monitor-interval", "0.001"], 2, "monitor.interval_s"),
     ],

@@ -49,7 +49,9 @@ def test_each_rank_runs_inside_the_profiler_and_what_is_missing_is_said(job, out
     assert job.wait() == [0], job.output(0)
     choice = read_json(job.run.manifest, Manifest).nodes[0].profiler
     assert (choice.resolved, choice.version) == ("nsys", "NVIDIA Nsight Systems version 2021.3.1")
-    assert choice.notes == ["nsys 2021.3 is older than 2022.4, the oldest known to work; it is tried"]
+    assert choice.notes == [
+        "nsys 2021.3 is older than 2022.4, the oldest version known to work; it is used anyway"
+    ]
     (node,) = job.status.nodes
     reports = list(job.run.nsys_reports.iterdir())
     if outcome == "failed":
@@ -85,7 +87,7 @@ def test_a_temporary_folder_that_was_full_for_a_while_is_told(job, temporary_fol
     job.environ |= {"PATH": f"{bin_folder}:{job.environ['PATH']}", "TMPDIR": str(temporary_folder)}
     job.start(0, 1, behaviour="alone", options=["--profiler", "nsys", "--procs-per-node", "1"])
     assert job.wait() == [0], job.output(0)
-    assert f"only 0.09 GiB free in {temporary_folder}: set TMPDIR elsewhere" in job.output(0)
+    assert f"only 0.09 GiB free in {temporary_folder}: set TMPDIR to another folder" in job.output(0)
     (node,) = job.status.nodes
     (full,) = [words for words in node.lost if words.startswith(f"{temporary_folder} was full (")]
     assert full.endswith("Set TMPDIR to a larger folder")

@@ -93,7 +93,7 @@ def test_a_signal_ends_it_with_what_there_is(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_cannot_work_is_refused() -> None:
-    assert "matrix of its own" in str(refused("validate", "--gpus", "2", "--small"))
+    assert "its own matrix" in str(refused("validate", "--gpus", "2", "--small"))
     assert "name it with --into" in str(refused("validate", "--analyse-only"))
     assert "between ranks" in str(refused("validate", "--gpus", "1"))
 

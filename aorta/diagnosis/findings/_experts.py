@@ -10,7 +10,7 @@ from aorta.units import rank_words
 
 CODE = "uneven_experts"
 MORE_TOKENS = 1.3
-"""Experts of a rank are busier from so many times the bytes of the other ranks on."""
+"""A rank's experts are busier if they receive at least this many times the bytes of the other ranks."""
 ACTION = (
     "balance the tokens of the experts: a larger auxiliary loss, a capacity factor, or more replicas of the "
     "busy expert"

@@ -17,7 +17,7 @@ from aorta.units import rank_list, rank_words
 IN_EVERY_STEP = 0.9
 """A rank is late in every step if it is late in this share of the steps."""
 _LONGER = "computes_longer_ms"
-_REMEDY = "record a trace with all driver calls, which tells when the hosts wait for their GPUs"
+_REMEDY = "record a trace with all driver calls, which shows when hosts wait for their GPUs"
 
 
 def answer(lateness: RuleMeasurement, seen: Observation) -> RuleResult:
@@ -43,8 +43,8 @@ def answer(lateness: RuleMeasurement, seen: Observation) -> RuleResult:
     most = fmean(min(behind[item.rank], item.lateness_ms + _host_doubt_ms(item, seen)) for item in waiting)
     return found(
         measured(lateness.kind, value, lateness.threshold, STEP_SHARE, fired=True),
-        f"the other ranks wait for {rank_words(ranks)}, which {do} {longer:.1f} ms longer in every step; "
-        "their own hosts need most of that time, too",
+        f"the other ranks wait for {rank_words(ranks)}, which {do} for {longer:.1f} ms longer in every "
+        "step; their own host work takes most of that time, too",
         {
             "waits_for_compute_ms": fmean(item.charged("compute") for item in waiting),
             "waits_for_host_ms": fmean(item.charged("host") for item in waiting),
@@ -70,11 +70,11 @@ def statement(finding: Finding, seen: Observation) -> str:
     who = rank_list(waiting) if len(waiting) == 1 else "the other ranks"
     one, longer = len(finding.ranks) == 1, finding.evidence[_LONGER]
     speedup = finding.estimated_speedup
-    most = f" Without it the step is at most {speedup.high:.2f} times as fast." if speedup else ""
+    most = f" Without it, the step would be at most {speedup.high:.2f} times as fast." if speedup else ""
     return (
-        f"{rank_list(finding.ranks).capitalize()} {'computes' if one else 'compute'} {longer:.1f} ms longer "
-        f"in every step, and {who} {'waits' if len(waiting) == 1 else 'wait'}. The waiting hosts are nearly "
-        f"as slow, and hide most of it.{most}"
+        f"{rank_list(finding.ranks).capitalize()} {'computes' if one else 'compute'} for {longer:.1f} ms "
+        f"longer in every step, and {who} {'waits' if len(waiting) == 1 else 'wait'}. Host work on the "
+        f"waiting ranks takes nearly as long, and hides most of this delay.{most}"
     )
 
 
@@ -82,7 +82,8 @@ def actions(seen: Observation) -> list[str]:
     """Returns what comes after the advice for the late ranks."""
     own = fmean(item.own_host_wait_ms for item in seen.steps.costs)
     return [
-        f"then shorten the hosts' work, which hides {own:.1f} ms per step of it: CUDA graphs, fewer launches"
+        f"then shorten host work, which hides {own:.1f} ms per step of this delay: CUDA graphs, fewer "
+        "launches"
     ]
 
 
@@ -126,6 +127,6 @@ def _with_left_out(lateness: RuleMeasurement, seen: Observation) -> RuleMeasurem
         return lateness
     said = (
         f"ok: ranks wait for each other {whole:.1f} % of the step, but all except {lateness.value:.2f} % "
-        "would remain without the last rank: the waiting ranks' own hosts are as slow"
+        "would remain without the last rank: the waiting ranks' own host work takes as long"
     )
     return msgspec.structs.replace(lateness, reason=said, remedy=_REMEDY)

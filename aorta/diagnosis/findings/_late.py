@@ -15,8 +15,8 @@ def compute_words(late: Sequence[int], finding: Finding, seen: Observation) -> s
     """`on rank 2 compute takes 67.6 ms per step, on the others 51.9 to 52.2 ms`, if that is measured."""
     who, known = rank_words(list(late)), _beside(late, finding, seen, _shown_compute)
     if known is None:
-        return f"on {who} compute takes longer"
-    return f"on {who} compute takes {known.mine} ms per step, on {known.others}"
+        return f"compute takes longer on {who}"
+    return f"compute takes {known.mine} ms per step on {who}, on {known.others}"
 
 
 def host_words(late: Sequence[int], finding: Finding, seen: Observation) -> str:
@@ -24,9 +24,10 @@ def host_words(late: Sequence[int], finding: Finding, seen: Observation) -> str:
     who, spends = rank_words(list(late)), "spends" if len(late) == 1 else "spend"
     known = _beside(late, finding, seen, _shown_host) or _beside(late, finding, seen, _host_work)
     if known is None:
-        return f"{who} {spends} more time on the host, outside of compute and loader"
+        return f"{who} {spends} more time on host work, outside of compute and data loading"
     return (
-        f"{who} {spends} {known.mine} ms per step on the host, outside of compute and loader; {known.others}"
+        f"{who} {spends} {known.mine} ms per step on host work, outside of compute and data loading; "
+        f"{known.others}"
     )
 
 

@@ -17,7 +17,7 @@ CODES = {
     "slow_worker": "One worker takes longer than the others for the same work.",
     "replica_work": "One replica takes longer than the others in all of its stages.",
     "stage_work": "One stage of the pipeline has more work than the others.",
-    "uneven_microbatches": "Microbatches differ: some take longer in the forward and the backward pass.",
+    "uneven_microbatches": "Some microbatches take longer than others in the forward and backward pass.",
 }
 """Causes that make ranks wait for other ranks."""
 _OF_RANKS = ("slow_worker", "replica_work")
@@ -31,8 +31,9 @@ _SLOWER = 1.005
 
 
 MOST_PCT = 10.0
-"""A replay holds no time between operations, such as the scheduling noise of the host: a larger threshold of
-the configuration is brought down to this."""
+"""Highest threshold that applies to a replay. A replay contains no scheduling noise between operations, so a
+larger configured threshold is lowered to this.
+"""
 
 
 def ideal_bubble(seen: Observation) -> float:
@@ -117,15 +118,15 @@ def words(cause: MeshCause, seen: Observation) -> str:
     if code == LINK and cause.stages:
         return f"transfers between {where(cause, seen)} take {more} longer than between the others"
     if code == "stage_work":
-        alone = "computes {} longer than the others: more work, or a slow rank"
+        alone = "computes for {} longer than the others: more work, or a slow rank"
         alone += " or host" if window_evidence(seen) else ""
         said = alone if len(cause.ranks) == 1 else "has {} more work than the others"
         return f"{where(cause, seen)} {said.format(more)}"
     return {
         "slow_worker": f"{who} {take} {more} longer than the other ranks for the same work",
         "replica_work": f"the replica of {who} takes {more} longer than the other replicas",
-        "uneven_microbatches": f"microbatches differ by {more} (standard deviation over mean), so that ranks"
-        " wait in turn",
+        "uneven_microbatches": f"microbatches differ by {more} (standard deviation ÷ mean), so ranks wait in "
+        f"turn",
         LINK: f"collectives of {who} take {more} longer than those of other groups",
     }[code]
 
@@ -146,18 +147,18 @@ def actions(finding: Finding) -> list[str]:
     if code == "slow_worker":
         who = rank_words(finding.ranks)
         return [
-            f"compare the machine of {who} with the others: clocks, temperature, other processes",
-            f"run once without the machine of {who} to see what it costs",
+            f"compare the node of {who} with the other nodes: clocks, temperature, other processes",
+            f"run once without the node of {who} to see what it costs",
         ]
     if code == "replica_work":
         return [
             "balance the data of the replicas: give each one the same work per step",
-            f"compare the machines of {rank_words(finding.ranks)} with the others: clocks, temperature",
+            f"compare the nodes of {rank_words(finding.ranks)} with the other nodes: clocks, temperature",
         ]
     if code == "stage_work":
         return [
             f"move layers from stage {stages[0]} to the other stages",
-            "count the embedding and the loss as work: they belong to the first and the last stage",
+            "count the embedding and the loss as work of the first and the last stage",
         ]
     if code == LINK and not stages:
         return [

@@ -30,7 +30,7 @@ def explains_late_ranks(seen: Observation, ranks: Sequence[int], *, by_host: boo
     if always.issuperset(ranks):
         return None
     used = ", ".join(f"{cpus:.1f} CPUs of {host}" for host, cpus in sorted(full.items()))
-    return f"other programs used {used}, and hardly one was free: a rank that waits for a core is late"
+    return f"other programs used {used}, and hardly any were free: a rank that waits for a core is late"
 
 
 def explains_exchange(transfer_pct: float, seen: Observation, policy: Policy) -> str | None:
@@ -57,7 +57,7 @@ def explains_exchange(transfer_pct: float, seen: Observation, policy: Policy) ->
         return None
     host = max(full, key=full.__getitem__)
     return (
-        f"exchange takes {transfer_pct:.1f} % of the step; at the rate of its fastest calls it would take "
-        f"{best:.1f} % (threshold {policy.exchange_pct:g}). It runs on CPUs, and other programs used "
+        f"the exchange takes {transfer_pct:.1f} % of the step; at the rate of its fastest calls it would "
+        f"take {best:.1f} % (threshold {policy.exchange_pct:g}). It runs on CPUs, and other programs used "
         f"{full[host]:.1f} of {seen.around.cpus_machine[host]} CPUs of {host}"
     )

@@ -10,21 +10,26 @@ from aorta.metrics.whatif import CollectiveSlot
 from aorta.units import NS_PER_MS, plural
 
 SMALL_BYTES = 256 * 1024
-"""A collective of fewer bytes takes its latency more than its transfer."""
+"""A collective of fewer bytes than this is limited by latency more than by bandwidth."""
 SLOW_GROUP = 2.0
-"""A group whose calls carry this many times fewer bytes per second than another's is on a slow link."""
+"""A process group is on a slow link if another group transfers at least this many times its bytes per
+second.
+"""
 STEADY_LINK = 1.5
-"""Mean transfer time over the fastest one: below it the calls run at the best rate of the link."""
+"""Mean transfer time ÷ shortest transfer time. Below this ratio, the calls run at the best rate of the link.
+"""
 POOR_OVERLAP = 0.2
-"""Least share of the transfers that compute has to hide: with a smaller one, poor overlap is the cause."""
+"""Poor overlap is the cause if compute overlaps less than this share of the transfers."""
 LARGE_BYTES = 1 << 20
-"""A collective of as many bytes is bound by its link."""
+"""A collective of at least this many bytes is limited by the bandwidth of its link."""
 SOCKET_GB_PER_S = 5.0
-"""Sockets of 10 to 40 Gbit/s carry less; PCIe 3.0 with 16 lanes, the slowest link for GPUs, carries 12."""
+"""Sockets of 10 to 40 Gbit/s reach less than this. PCIe 3.0 with 16 lanes, the slowest link for GPUs,
+reaches 12.
+"""
 PCIE_GB_PER_S = 12.0
-"""Bus bandwidth that GPUs of one node reach at least, once their transport is found: PCIe 3.0, 16 lanes."""
+"""Lowest bus bandwidth between GPUs of one node whose transport works: PCIe 3.0 with 16 lanes."""
 NVLINK_GB_PER_S = 900.0
-"""Bus bandwidth that no link exceeds (NVLink 5): no transport makes a transfer shorter than that."""
+"""Highest bus bandwidth of any link (NVLink 5). No transport makes a transfer faster than this."""
 
 
 def behind_transfers(seen: Observation) -> SubCause:
@@ -37,7 +42,7 @@ def behind_transfers(seen: Observation) -> SubCause:
     if not total or sum(place.transfer_ms for place in sized) < MOST * total:
         lacking = "the sizes of the collectives are not recorded"
         if seen.steps.blame_absent is not None:
-            lacking = f"nothing tells exchange from waiting: {seen.steps.blame_absent}"
+            lacking = f"exchange cannot be told from waiting: {seen.steps.blame_absent}"
         return _overlap(seen) or unknown(lacking)
     found = mostly_small(sized, total) or _slow_group(sized, total) or _slow_transport(sized, seen)
     return found or _overlap(seen) or _bandwidth(sized)
@@ -51,8 +56,8 @@ def mostly_small(places: list[CollectiveSlot], total: float) -> SubCause | None:
         return None
     size = median(place.bytes or 0 for place in small)
     text = (
-        f"{taken:.1f} of {total:.1f} ms of transfer per step go to {plural(len(small), 'collective')} of "
-        f"{size / 1024:.0f} KiB: latency, not bandwidth"
+        f"{taken:.1f} of {total:.1f} ms of transfer per step are spent in {plural(len(small), 'collective')} "
+        f"of {size / 1024:.0f} KiB: latency, not bandwidth"
     )
     return SubCause("latency_bound", text, {"small_collectives": len(small), "small_transfer_ms": taken})
 
@@ -70,7 +75,8 @@ def _slow_group(places: list[CollectiveSlot], total: float) -> SubCause | None:
     if rates[slow] * SLOW_GROUP > rates[fast] or taken < MOST * total:
         return None
     text = (
-        f"group {slow} carries {rates[slow]:.2f} GB/s, group {fast} {rates[fast]:.2f} GB/s: its link is slow"
+        f"group {slow} carries {rates[slow]:.2f} GB/s, group {fast} {rates[fast]:.2f} GB/s: group {slow} has "
+        "a slow link"
     )
     return SubCause(
         "slow_link", text, {"slow_group_gb_per_s": rates[slow], "fast_group_gb_per_s": rates[fast]}
@@ -94,7 +100,7 @@ def _slow_transport(places: list[CollectiveSlot], seen: Observation) -> SubCause
         return None
     text = (
         f"collectives of {size / 1e6:.1f} MB per call run at {rate:.2f} GB/s of bus bandwidth, as sockets "
-        "do: PCIe, NVLink and InfiniBand give more than ten"
+        "do: PCIe, NVLink and InfiniBand reach more than 10 GB/s"
     )
     return SubCause("slow_transport", text, {"bus_gb_per_s": rate, "mean_bytes": size})
 
@@ -121,7 +127,7 @@ def _overlap(seen: Observation) -> SubCause | None:
     if compute < transfer:
         return None
     text = (
-        f"only {hidden:.1f} of {transfer:.1f} ms of transfer run under compute, although compute takes "
+        f"only {hidden:.1f} of {transfer:.1f} ms of transfer overlap with compute, although compute takes "
         f"{compute:.1f} ms"
     )
     return SubCause("poor_overlap", text, {"hidden_transfer_ms": hidden, "transfer_ms": transfer})
@@ -139,6 +145,7 @@ def _bandwidth(places: list[CollectiveSlot]) -> SubCause:
         return SubCause("bandwidth_bound", text, evidence)
     return SubCause(
         NOT_DETERMINED,
-        f"collectives carry {rate:.2f} GB/s per rank, and more at times; what slows them was not measured",
+        f"collectives carry {rate:.2f} GB/s per rank, and sometimes more; what slows them down was not "
+        "measured",
         evidence,
     )

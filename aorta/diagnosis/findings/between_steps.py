@@ -1,13 +1,13 @@
-"""Between steps: much of the time lies in no step at all.
+"""Between steps: much of the time is spent outside of steps.
 
 What it finds:
-    The share of the steady time that lies between the end of a step and the start of the next one, on the
-    rank with most of it.
+    The share of the time, from the first to the last steady step, between the end of a step and the start of
+    the next one. The value is that of the worst rank.
 Why it costs time:
-    Validation, checkpoints, logging and the fetch of a batch outside of the step keep all devices idle, and a
-    rank that does more of it keeps the others waiting in the next step's collectives.
+    Validation, checkpoints, logging and loading outside the step leave all devices idle. If one rank does
+    more of this, the others wait for it in the next step's collectives.
 What to do:
-    Do it less often, on all ranks alike, or beside the training in another thread or process.
+    Do this work less often, spread it evenly over the ranks, or move it to another thread or process.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ from aorta.units import rank_words
 
 KIND = "between_steps"
 _CAUSES = {
-    UNKNOWN: "no record covers the time between the end of a step and the start of the next",
-    "validation": "most of the time between steps lies before steps that follow a validation",
-    "checkpoint": "most of the time between steps lies before steps that follow a checkpoint",
+    UNKNOWN: "no record covers the time between the end of a step and the start of the next one",
+    "validation": "most of the time between steps is before steps that follow a validation",
+    "checkpoint": "most of the time between steps is before steps that follow a checkpoint",
     "logging": "most of the time between steps is spent on logging",
-    "first batch": "most of the time between steps lies before the first step of an epoch",
+    "first batch": "most of the time between steps is before the first step of an epoch",
 }
 _FIRST_ACTIONS = {
-    UNKNOWN: "find out what runs between the steps{who}: validation, checkpoints, logging, a fetch",
-    "validation": "validate less often, on fewer samples, or share the samples out over the ranks{who}",
+    UNKNOWN: "find out what runs between the steps{who}: validation, checkpoints, logging, loading",
+    "validation": "validate less often or on fewer samples, or divide the samples among the ranks{who}",
     "checkpoint": "write checkpoints less often{who}, or in the background: dcp.async_save",
-    "logging": "log less often{who}, and collect what is logged on the GPU: one read per many steps",
+    "logging": "log less often{who}, and collect the logged values on the GPU, to read them back once per "
+    "many steps",
     "first batch": "keep the loader's workers between epochs{who}: persistent_workers=True",
 }
 _WORDS = {
@@ -59,7 +60,7 @@ UNIT = "% of time"
 def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold, share = policy.between_steps_pct, seen.steps.between_share
     if share is None:
-        return not_measured(KIND, threshold, UNIT, "not measurable: no records of steps in a row")
+        return not_measured(KIND, threshold, UNIT, "not measurable: no consecutive steps were recorded")
     value = 100.0 * share
     answer = measured(KIND, value, threshold, UNIT, fired=value > threshold and bool(seen.steps.costs))
     if not answer.fired:
@@ -131,15 +132,15 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
     who = f" of {rank_words(finding.ranks)}" if finding.ranks else ""
     return [
         _FIRST_ACTIONS[main_phase(seen.steps)].format(who=who),
-        "do it less often, on all ranks alike, or in the background",
+        "do this work less often, evenly on all ranks, or in the background",
     ]
 
 
 def _statement(finding: Finding, seen: Observation) -> str:
     phase = main_phase(seen.steps)
     rest = ", which no step covers" if phase == UNKNOWN else f", most of it {_WORDS[phase]}"
-    who = f" of {rank_words(finding.ranks)}, for which the others wait," if finding.ranks else ""
-    return f"Between steps{who} lies {value_words(finding)} % of the time{rest}."
+    who = f" of {rank_words(finding.ranks)}, while the other ranks wait" if finding.ranks else ""
+    return f"{value_words(finding)} % of the time is spent between steps{who}{rest}."
 
 
 SPEC = FindingSpec(

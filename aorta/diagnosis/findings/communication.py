@@ -1,13 +1,13 @@
-"""Communication: ranks exchange data while nothing is computed.
+"""Communication: ranks exchange data while no compute runs.
 
 What it finds:
-    The mean share of the step in communication that no compute hides. Waits for slower ranks are part of the
-    value, and are charged to their cause where that is known.
+    The mean share of the step spent in communication that is not overlapped by compute. The value includes
+    waits for slower ranks. Each wait is charged to its cause, if the cause is known.
 Why it costs time:
-    While data is exchanged in the open, no GPU computes. The share grows with the number of nodes, because
-    the exchange gets slower and the work per rank does not.
+    GPUs do not compute during exposed communication. Its share grows with the number of nodes, because the
+    exchange gets slower while the work per rank stays the same.
 What to do:
-    Hide the exchange under the backward pass, exchange less often or less data, and check the link between
+    Overlap the exchange with the backward pass, exchange less data or less often, and check the link between
     the nodes.
 """
 
@@ -51,17 +51,17 @@ from aorta.units import rank_words
 
 KIND = "communication"
 _TRANSPORT = (
-    "find the transport that NCCL chose: NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET prints it; NET/Socket "
-    "between GPUs of one node, or of nodes with InfiniBand, is a wrong setting",
-    "unset NCCL_P2P_DISABLE, NCCL_SHM_DISABLE and NCCL_IB_DISABLE; name the interface with "
+    "find out which transport NCCL chose: NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET prints it; NET/Socket "
+    "between GPUs of one node, or between nodes with InfiniBand, means that a setting is wrong",
+    "unset NCCL_P2P_DISABLE, NCCL_SHM_DISABLE and NCCL_IB_DISABLE; set the interface with "
     "NCCL_SOCKET_IFNAME and the adapter with NCCL_IB_HCA",
 )
 USUAL_BUCKET_MB = 25.0
 """DDP's default."""
-WAIT = "wait for what an asynchronous call returns, within the step that made the call"
+WAIT = "wait for the result of each asynchronous call within the step that made the call"
 """The change that lets the recorder time a call."""
 FEW_CALLS = 2
-"""Collectives per step: with no more there is nothing that a larger bucket could join."""
+"""With at most this many collectives per step, a larger bucket has nothing to join."""
 
 
 def _measure(seen: Observation, policy: Policy) -> RuleResult:
@@ -70,7 +70,9 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
         return _mesh.answer(seen, KIND, policy.straggler_pct, (_mesh.LINK,))
     reason = steps.too_little(policy)
     if not reason and seen.job.world_size > 1 and not any(row.comm_ms for row in steps.breakdown.per_rank):
-        reason = f"not measurable: {seen.job.world_size} ranks, but the {steps.source} hold no communication"
+        reason = (
+            f"not measurable: {seen.job.world_size} ranks, but the {steps.source} contain no communication"
+        )
     if reason:
         return not_measured(KIND, threshold, STEP_SHARE, reason)
     rows, step = steps.breakdown.per_rank, steps.step_ms
@@ -158,9 +160,9 @@ def _evidence(seen: Observation) -> dict[str, Any]:
 
 def _cause(seen: Observation) -> str:
     if seen.steps.blame_absent:
-        return f"ranks exchange data or wait while nothing is computed: {seen.steps.blame_absent}"
+        return f"ranks exchange data or wait while no compute runs: {seen.steps.blame_absent}"
     if _transfer(seen) >= _exposed(seen) / 2:
-        return "ranks exchange data while nothing is computed"
+        return "ranks exchange data while no compute runs"
     return "in collectives, ranks spend more time waiting for the last rank than exchanging data"
 
 
@@ -179,11 +181,11 @@ def _unsupported(_: Finding, seen: Observation, policy: Policy) -> str | None:
     """
     missed = seen.steps.replay_missed
     if seen.steps.blame_absent is not None:
-        return missed and f"{missed}, and the rest cannot be split into exchange and waiting"
+        return missed and f"{missed}, so the rest cannot be split into exchange and waiting"
     transfer = 100.0 * _transfer(seen) / seen.steps.step_ms
     if transfer > policy.exchange_pct:
         return explains_exchange(transfer, seen, policy)
-    rest = "the rest is waiting, for different ranks in different steps"
+    rest = "the rest is waiting for different ranks in different steps"
     return f"{transfer:.1f} % of the step is exchange (threshold {policy.exchange_pct:g}), {rest}"
 
 
@@ -212,7 +214,7 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
         group, ratio = slow
         text = (
             f"the {group.dimension} group of {rank_words(group.ranks)} takes {ratio:.1f} times as long as "
-            "the others of its kind for the same bytes: a slow link between its ranks"
+            "the other groups of its kind for the same bytes: a slow link between its ranks"
         )
         return SubCause("slow_link", text, {"group": group.name, "times": ratio})
     return behind_transfers(seen)
@@ -225,15 +227,16 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
     actions: list[str] = []
     if seen.job.ranks_missing:
         return [
-            "find out why some ranks left no records, then run again: part or all of this may be waiting "
-            "for them"
+            "find out why some ranks left no records, then run again: some or all of this time may be spent "
+            "waiting for them"
         ]
     if _sub_cause(finding, seen, Policy.of(None)).code == "slow_transport":
         actions += _TRANSPORT
     if config is not None:
         if not config.distributed.enable_overlap:
             actions.append(
-                "distributed.enable_overlap is false: set it to true, so that backward hides the exchange"
+                "set distributed.enable_overlap to true (now false), so that the exchange overlaps with the "
+                "backward pass"
             )
         actions += _sharding(config) if config.distributed.strategy == "fsdp" else _buckets(config, seen)
         actions.append(
@@ -243,11 +246,12 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
         )
     if len(_machines(seen)) > 1:
         actions.append(
-            "check the link between the nodes: which interface and transport the backend chose, and its rate"
+            "check the link between the nodes: the interface and transport that the backend chose, and their "
+            "rate"
         )
     if config is None:
         actions.append(
-            "give the exchange more compute to hide under: larger batches, gradient accumulation, overlap"
+            "give the exchange more compute to overlap with: larger batches, gradient accumulation"
         )
     return actions
 
@@ -299,7 +303,8 @@ def _sharding(config: Config) -> list[str]:
     fsdp, actions = config.fsdp, []
     if config.distributed.overlap_reduce_scatter is False:
         actions.append(
-            "distributed.overlap_reduce_scatter is false: set it to true, so that backward hides gradients"
+            "set distributed.overlap_reduce_scatter to true (now false), so that gradients are exchanged "
+            "during the backward pass"
         )
     if fsdp.backward_prefetch != "BACKWARD_PRE" or not fsdp.forward_prefetch:
         actions.append(
@@ -307,13 +312,14 @@ def _sharding(config: Config) -> list[str]:
             f"fsdp.forward_prefetch true (now {str(fsdp.forward_prefetch).lower()})"
         )
     less = {
-        "full_shard": "shard_grad_op gathers the weights once per step, hybrid_shard within the nodes alone",
+        "full_shard": "shard_grad_op gathers the weights once per step, hybrid_shard only within nodes",
         "hybrid_shard": "shard_grad_op gathers the weights once per step",
-        "shard_grad_op": "no_shard exchanges gradients alone",
+        "shard_grad_op": "no_shard exchanges only gradients",
     }.get(fsdp.sharding_strategy)
     if less is not None:
         actions.append(
-            f"exchange less for more memory: fsdp.sharding_strategy is {fsdp.sharding_strategy}; {less}"
+            "exchange less data in return for more memory: fsdp.sharding_strategy is "
+            f"{fsdp.sharding_strategy}; {less}"
         )
     return actions
 
@@ -352,11 +358,11 @@ SPEC = FindingSpec(
     yields=False,
     may_wait_for_missing=True,
     sub_causes={
-        "latency_bound": "Most transfer goes to small collectives, which take their latency.",
-        "slow_link": "One process group carries far fewer bytes per second than another.",
-        "slow_transport": "Large collectives between GPUs run at the rate of sockets.",
-        "poor_overlap": "Compute could hide the transfers and does not.",
-        "bandwidth_bound": "The collectives run at the rate that the link gives at its best.",
+        "latency_bound": "Most transfer time is the latency of small collectives.",
+        "slow_link": "One process group transfers far fewer bytes per second than another.",
+        "slow_transport": "Large collectives between GPUs are as slow as sockets.",
+        "poor_overlap": "Transfers could overlap with compute, but do not.",
+        "bandwidth_bound": "The collectives run at the best rate of the link.",
     },
     sub_cause=_sub_cause,
     compares_ranks=(),
@@ -368,5 +374,5 @@ SPEC = FindingSpec(
     actions=_actions,
     statement=_statement,
     needed=lambda seen, _: seen.job.world_size > 1,
-    alike=("straggler", "this may include waiting for ranks, which is not measurable"),
+    alike=("straggler", "this may include waiting for other ranks, which cannot be measured"),
 )

@@ -1,13 +1,14 @@
-"""Inefficient compute: kernels run, and could do the same in less time.
+"""Inefficient compute: kernels take longer than the same work needs.
 
 What it finds:
-    The share of the step that the costliest of these mistakes takes, by the replay of the traces: matrix
-    products without tensor cores, attention that materialises its scores, recomputation, chains of
-    elementwise kernels, loops of tiny matrix products.
+    The share of the step that the costliest of five mistakes takes, according to the replay of the traces.
+    The mistakes are matrix products without tensor cores, attention that materialises its scores,
+    recomputation, chains of elementwise kernels, and loops of tiny matrix products.
 Why it costs time:
-    The GPU is busy all the time, and most of that time is not needed.
+    The GPU is busy, but much of its work is unnecessary.
 What to do:
-    Fix the mistake that is named: its page (`aorta explain ID`) has the code before and after.
+    Fix the mistake that the report names. Its page (`aorta explain ID`) shows the code before and after the
+    fix.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _actions(_: Finding, seen: Observation) -> list[str]:
 
 
 def _statement(finding: Finding, _: Observation) -> str:
-    return f"Inefficient compute: {value_words(finding)} % of the step is not needed: {finding.cause}."
+    return f"Inefficient compute: {value_words(finding)} % of the step is unnecessary: {finding.cause}."
 
 
 SPEC = FindingSpec(

@@ -1,11 +1,11 @@
 """Data loading: the step waits for its batch.
 
 What it finds:
-    The share of the step that the worst rank waits for its loader, or for another rank that waits for its
-    own. Ranks with a slow loader are named.
+    The share of the step that the worst rank spends waiting for its own loader or for a rank with a slow
+    loader. Ranks with a slow loader are named.
 Why it costs time:
-    The GPU idles until the batch is there. In data-parallel training one slow loader holds up every rank,
-    since the others wait for it in the next collective.
+    The GPU idles until the batch arrives. In data-parallel training, one slow loader delays every rank,
+    because the other ranks wait in the next collective.
 What to do:
     Use more loader workers, faster storage or fewer and larger files, and prepare samples before training.
 """
@@ -42,12 +42,14 @@ from aorta.units import plural, rank_list, rank_words
 
 KIND = "data_loading"
 CPU_FULL = 0.9
-"""Share of the CPUs that the job may use: above it the CPUs are the limit."""
+"""The CPUs are the limit if the job uses more than this share of those that it may use."""
 _NAMED = 4
 """Most ranks that a sentence names twice."""
 READING_MB_PER_S = 20.0
-"""Least rate of reading at which a disk can be the limit."""
-_MARK_TRACE = "mark it: torch.cuda.nvtx.range('data') around next(loader), or record with torch.profiler"
+"""A disk is not the limit if it is read more slowly than this."""
+_MARK_TRACE = (
+    "mark data loading with torch.cuda.nvtx.range('data') around next(loader), or record with torch.profiler"
+)
 _USE_LOADER = "load with torch.utils.data.DataLoader, or record with StepRecorder's data()"
 
 
@@ -56,7 +58,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     reason, remedy = steps.too_little(policy), None
     if not reason and steps.loader_absent is not None:
         most = max(100.0 * item.host_ms / item.step_ms for item in steps.costs)
-        part = f"it is within the host's part, at most {most:.1f} % of a step"
+        part = f"it is part of host work, which takes at most {most:.1f} % of a step"
         reason = f"not measurable: {steps.loader_absent}; {part}"
         remedy = _MARK_TRACE if steps.traced else _USE_LOADER
     if reason:
@@ -117,7 +119,7 @@ def _cost(seen: Observation) -> float:
 
 def _removes(finding: Finding, seen: Observation, replays: Replays) -> PredictedRemoval:
     if not finding.ranks:
-        return PredictedRemoval("every wait for a loader", replays.without({"data_loading": 1.0}))
+        return PredictedRemoval("all waits for data loaders", replays.without({"data_loading": 1.0}))
     return PredictedRemoval(
         f"the loader wait of {rank_words(finding.ranks)} beyond that of {_rest(finding.ranks, seen)}",
         replays.as_the_others(("data_loading",), finding.ranks),
@@ -149,13 +151,16 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
     reading = max((item.read_mb_per_s or 0.0 for item in loads.values()), default=0.0)
     busy = _busy_share(loads)
     if reading >= READING_MB_PER_S and busy is not None and busy < MOST:
-        text = f"disks read {reading:.0f} MB/s while the job uses {100 * busy:.0f} % of its CPUs: storage"
+        text = (
+            f"the disks read {reading:.0f} MB/s while the job uses {100 * busy:.0f} % of its CPUs: storage "
+            "is the limit"
+        )
         return SubCause("storage", text, {"disk_read_mb_per_s": reading, "cpu_busy_share": busy})
     if workers is None:
-        return unknown("num_workers of the DataLoader was not recorded")
+        return unknown("the DataLoader's num_workers was not recorded")
     do = f"{plural(workers, 'worker')} per rank {'does' if workers == 1 else 'do'} not keep up"
     if busy is None:
-        return unknown(f"{do}; whether CPUs limit them was not sampled")
+        return unknown(f"{do}; CPU use was not sampled, so CPUs may be the limit")
     text = f"{do}, and {100 * (1 - busy):.0f} % of the job's CPUs are free"
     return SubCause("workers_saturated", text, {"workers": workers, "cpu_busy_share": busy})
 
@@ -175,7 +180,7 @@ def _full_cpus(loads: Mapping[str, NodeLoad]) -> SubCause | None:
             continue
         share = item.job_cpu_pct / (100.0 * item.cpus_usable)
         if share >= CPU_FULL:
-            text = f"the job uses {100 * share:.0f} % of the CPUs that it has on {host}, {item.cpus_usable:g}"
+            text = f"the job uses {100 * share:.0f} % of its {item.cpus_usable:g} CPUs on {host}"
             return SubCause("host_cpu_limit", text, {"cpu_busy_share": share, "cpus": item.cpus_usable})
     return None
 
@@ -195,7 +200,7 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
     name = "dataloader.num_workers" if config is not None else "the DataLoader's `num_workers`"
     if config is not None and config.dataset.delay_ms > 0:
         delay = config.dataset.delay_ms
-        actions.append(f"dataset.delay_ms is {delay:g}: every sample sleeps that long; set it to 0")
+        actions.append(f"set dataset.delay_ms to 0 (now {delay:g}: each sample sleeps that long)")
     if workers == 0:
         slow = "; this hides slow loading but does not make it faster" if ranks else ""
         actions.append(f"set {name} to 2 or more (now 0, so training stops while each batch is loaded){slow}")
@@ -203,7 +208,7 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
         cpus = f" ({job.cpus_usable} CPUs are usable on a node)" if job.cpus_usable else ""
         actions.append(f"raise {name}, now {workers}{cpus}")
     if config is not None and job.cuda and not config.dataloader.pin_memory:
-        actions.append("set dataloader.pin_memory to true, so that copies to the GPU overlap")
+        actions.append("set dataloader.pin_memory to true, so that copies to the GPU overlap with compute")
     if ranks:
         nodes = job.nodes(ranks)
         shared = set(nodes) & {host for rank, host in job.hosts.items() if rank not in ranks}
@@ -262,10 +267,10 @@ SPEC = FindingSpec(
     yields=False,
     may_wait_for_missing=False,
     sub_causes={
-        "host_cpu_limit": "The job uses all CPUs that it may use on a node.",
-        "no_workers": "The training process makes its batches itself.",
-        "storage": "Disks are read while most CPUs are free.",
-        "workers_saturated": "The loader workers do not keep up while CPUs are free.",
+        "host_cpu_limit": "The job uses all the CPUs that it may use on a node.",
+        "no_workers": "The training process loads its batches itself.",
+        "storage": "Disks are busy reading while most CPUs are free.",
+        "workers_saturated": "The loader workers cannot keep up, although CPUs are free.",
     },
     sub_cause=_sub_cause,
     compares_ranks=(),

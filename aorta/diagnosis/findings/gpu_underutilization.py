@@ -1,13 +1,14 @@
-"""GPU under-utilisation: compute kernels run for too small a share of the time.
+"""GPU under-utilisation: compute kernels run too little of the time.
 
 What it finds:
-    The share of the step in which a compute kernel ran. By step records these are windows with gaps in them,
-    so that the driver's counter counts where it says less: it is never below the true share.
+    The share of the step in which a compute kernel ran. Step records only give windows, which contain gaps
+    between kernels. The driver's counter is therefore used if it is lower, because it is never below the true
+    share.
 Why it costs time:
-    A GPU that runs no compute kernel brings the training no further.
+    Training makes no progress while no compute kernel runs.
 What to do:
-    Look at the cause that takes the time, if one was found; this finding is then its symptom. Otherwise
-    profile the host side of a step.
+    If the report names a cause, fix it first: this finding is then its symptom. Otherwise profile the host
+    work of a step.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     elif not steps.enough(policy):
         reason = steps.too_little(policy)
     elif effective is None and driver is None:
-        reason = f"not measurable: no breakdown in the {steps.source}, and the driver gives no utilisation"
+        reason = f"not measurable: no breakdown in the {steps.source}, and the driver reports no utilisation"
     counter = driver_busy_pct(seen)
     value = effective if effective is not None else driver
     if value is not None and counter is not None and counter < value:
@@ -45,7 +46,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     if effective is None or value == counter:
         bound = "an upper bound: the driver's counter"
     elif counter is None and windows_alone(seen):
-        bound = "an upper bound: the windows of compute hold the gaps between its kernels"
+        bound = "an upper bound: compute windows include the gaps between kernels"
     most = 100.0 * (1.0 - ideal_bubble(seen))
     fired = value < threshold * most / 100.0
     if value < threshold and not fired:
@@ -80,7 +81,7 @@ def _cause(seen: Observation) -> str:
         return "no kernel runs for much of the time"
     if missed is not None:
         return (
-            f"no compute kernel runs for much of the step; {missed}, and hosts hold the GPUs up for the rest"
+            f"no compute kernel runs for much of the step; {missed}, and GPUs wait for host work for the rest"
         )
     parts = {
         "the host prepares work or waits": fmean(item.host_ms + item.own_host_wait_ms for item in costs),
@@ -107,8 +108,10 @@ def _actions(_: Finding, seen: Observation) -> list[str]:
         if not config.compile.enabled:
             actions.append("set compile.enabled to true: fused kernels need fewer launches")
         if not config.dataloader.pin_memory:
-            actions.append("set dataloader.pin_memory to true, so that copies to the GPU overlap")
-    actions.append("profile the host side of a step: launches, Python between kernels, .item() and .cpu()")
+            actions.append(
+                "set dataloader.pin_memory to true, so that copies to the GPU overlap with compute"
+            )
+    actions.append("profile the host work of a step: launches, Python between kernels, .item() and .cpu()")
     return actions
 
 

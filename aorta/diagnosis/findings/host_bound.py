@@ -1,12 +1,12 @@
-"""Host bound: the device waits for the host that feeds it.
+"""Host bound: the device waits for work from the host.
 
 What it finds:
-    The share of the step in which the device idles for its host and neither loads data nor exchanges it: for
-    kernel launches, Python, or synchronising calls. The lower median of the ranks counts, since the host of a
-    single slow rank makes it a straggler.
+    The share of the step in which the device waits for host work: kernel launches, Python, or synchronising
+    calls. Data loading and communication are excluded. The value is that of the median rank, because slow
+    host work on a single rank is a straggler.
 Why it costs time:
-    A GPU runs only what its host has launched. Where kernels are shorter than a launch, or the host works or
-    waits between launches, the GPU runs dry.
+    A GPU runs only what the host has launched. It runs out of work if kernels are shorter than a launch, or
+    if the host works or waits between launches.
 What to do:
     Launch fewer and larger kernels (CUDA graphs, fused operators, larger batches), remove calls that wait for
     the GPU, and move CPU work out of the step.
@@ -77,7 +77,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     value = median_low(shares)
     unseen = max(seen.job.world_size - len(shares), 1) if seen.job.ranks_missing else 0
     if value > threshold >= median_low([*shares, *[0.0] * unseen]):
-        reason = f"only on ranks that left {steps.source}; the other ranks are not known well enough"
+        reason = f"only on ranks that left {steps.source}; too little is known about the other ranks"
         return RuleResult(measured(KIND, value, threshold, STEP_SHARE, fired=False, reason=reason))
     answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
     if not answer.fired:
@@ -131,15 +131,17 @@ def _cause(seen: Observation) -> str:
     absent = seen.steps.loader_absent is not None
     unmarked = "; a loader, which no trace marks, would be part of this" if absent else ""
     if idle is not None and not idle.launches:
-        return f"the GPU idles, and no recorded call of the host says why{unmarked}{behind}"
+        return f"the GPU idles, and no recorded call of the host shows why{unmarked}{behind}"
     if launch_bound(seen):
         text = "launch-bound: kernels are so short that the GPU mostly waits for the next launch"
         return text + behind
     if idle is None and not seen.job.cuda:
         return "the training process is busy with something other than forward, backward and optimizer"
     if idle is not None and idle.synchronised:
-        return "the GPU has run dry while the host waits in synchronising calls" + behind
-    text = f"the GPU waits for its host between kernels: Python, synchronisation, CPU preprocessing{unmarked}"
+        return "the GPU has no work while the host waits in synchronising calls" + behind
+    text = (
+        f"between kernels, the GPU waits for host work: Python, synchronisation, CPU preprocessing{unmarked}"
+    )
     return text + behind
 
 
@@ -153,8 +155,8 @@ def _behind_waits(seen: Observation) -> str:
     who = rank_words(last) if last else "whichever rank is last"
     later = max(item.lateness_ms for item in costs)
     return (
-        "; all hosts are about equally slow: the others' time is hidden inside collective waits, and "
-        f"{who} is slower by at most {later:.1f} ms per step"
+        "; host work is about equally slow on all ranks: on the other ranks it is hidden inside collective "
+        f"waits, and on {who} it takes at most {later:.1f} ms longer per step"
     )
 
 
@@ -187,14 +189,14 @@ def _removes(_: Finding, seen: Observation, replays: Replays) -> PredictedRemova
     share = idle_inside_share(seen)
     if idle_inside_ms(seen) > MOST_OF_HOST * host_ms(seen) and share < 1.0:
         return PredictedRemoval(
-            f"the {100 * share:.0f} % of compute's windows in which the GPU idles for the host",
+            f"the {100 * share:.0f} % of compute's windows in which the GPU waits for host work",
             replays.without({"compute": share}),
             replays.without({"compute": share, "host": 1.0}),
         )
     removable = host_share(seen)
     if removable is None:
         return None
-    words = f"{100 * removable:.0f} % of the host's part"
+    words = f"{100 * removable:.0f} % of host work"
     if launch_bound(seen):
         words = f"the short gaps between kernels, {words}"
     return PredictedRemoval(words, replays.without({"host": removable}), replays.without({"host": 1.0}))
@@ -217,15 +219,15 @@ def _sub_cause(_: Finding, seen: Observation, __: Policy) -> SubCause:
         return _traced(seen.host.idle, launches_late=launch_bound(seen))
     if busy is not None and idle_inside_ms(seen) > MOST * host_ms(seen):
         return unknown(
-            f"the driver's counter says that kernels ran {busy:.0f} % of the time, less than the windows of "
-            "compute: launches come late. A trace or capture.kernel_interval tells if kernels are too short, "
-            "or if Python or synchronisation lies between them"
+            f"according to the driver's counter, kernels ran {busy:.0f} % of the time, less than the windows "
+            "of compute: launches come late. A trace or capture.kernel_interval shows if kernels are too "
+            "short, or if Python or synchronisation takes time between them"
         )
     if gap is not None and gap.share >= MOST:
-        share = f"{100 * gap.share:.0f} % of the host's part"
-        text = f"{gap.ms:.1f} ms per step lie between {gap.after} and {gap.before}: {share}"
+        share = f"{100 * gap.share:.0f} % of host work"
+        text = f"{gap.ms:.1f} ms per step are spent between {gap.after} and {gap.before}: {share}"
         return SubCause("host_work", text, {"largest_gap_ms": gap.ms, "largest_gap_share": gap.share})
-    return unknown("host time is spread over many places outside of the timed parts")
+    return unknown("host work is spread over many places outside of the timed parts")
 
 
 def _collector_ms(seen: Observation) -> float:
@@ -253,7 +255,7 @@ def _traced(idle: HostIdle, *, launches_late: bool) -> SubCause:
             "synchronisation", f"the host waits for the GPU during {idle.sync_ms:.1f} of {gaps:.1f} ms idle"
         )
     return SubCause(
-        "host_work", f"{idle.long_gaps_ms:.1f} of {gaps:.1f} ms idle lie in long gaps: Python, CPU work"
+        "host_work", f"{idle.long_gaps_ms:.1f} of {gaps:.1f} ms idle are in long gaps: Python, CPU work"
     )
 
 
@@ -278,14 +280,15 @@ def _actions(_: Finding, seen: Observation) -> list[str]:
             f"look at the loss less often: training.log_interval (now {config.training.log_interval})"
         )
         actions.append(
-            f"match threads to the CPUs of a rank: training.cpu_threads (now {config.training.cpu_threads})"
+            "match the number of threads to the rank's CPUs: training.cpu_threads (now "
+            f"{config.training.cpu_threads})"
         )
     return [
         *actions,
         "remove what makes the host wait for the GPU in the step: .item(), .cpu(), printing losses, "
         "synchronising timers",
         "move CPU work out of the step: preprocessing to loader workers, logging to every n-th step",
-        "check that the process has CPU cores of its own, and how many threads compete for them",
+        "check that the process has its own CPU cores, and how many threads compete for them",
     ]
 
 
@@ -294,15 +297,15 @@ def _statement(finding: Finding, seen: Observation) -> str:
     cause = finding.cause.partition("; ")[0]  # the rest is with the finding
     does = "keeps the GPU idle for" if seen.job.cuda else "takes"
     where = " on the median rank" if len(seen.steps.costs) > 1 else ""
-    return f"The host {does} {value} % of each step{where}. {cause[:1].upper()}{cause[1:]}."
+    return f"Host work {does} {value} % of each step{where}. {cause[:1].upper()}{cause[1:]}."
 
 
 SPEC = FindingSpec(
     kind=KIND,
     parts=lambda _finding, _seen: ("other",),
     name="host bound",
-    subject="the host",
-    value="GPU idle time, waiting for the host,",
+    subject="host work",
+    value="time in which the GPU waits for host work",
     value_of="the median rank's step",
     measured_from=(
         "step records, plus kernel traces if available; excludes data loading and communication. In a job "
@@ -324,8 +327,8 @@ SPEC = FindingSpec(
     sub_causes={
         "gc_pauses": "Python's garbage collector pauses the ranks.",
         "launch_bound": "Kernels are so short that launching them takes longer than running them.",
-        "synchronisation": "The host waits for the GPU, and launches nothing meanwhile.",
-        "host_work": "The host works between launches: Python or other CPU work.",
+        "synchronisation": "The host waits for the GPU and launches nothing in the meantime.",
+        "host_work": "Between launches, the host runs Python or other CPU work.",
     },
     sub_cause=_sub_cause,
     compares_ranks=(),
@@ -336,5 +339,5 @@ SPEC = FindingSpec(
     actions=_actions,
     statement=_statement,
     needed=lambda _, __: True,
-    alike=("data_loading", "no source marks the loader, whose time would be a part of the host's"),
+    alike=("data_loading", "no source marks the data loader, so its time would be part of host work"),
 )

@@ -1,14 +1,14 @@
 """Memory pressure: memory is nearly full, allocations fail, or nodes swap.
 
 What it finds:
-    The peak use of the GPUs' memory, or of the job's memory on the hosts, whichever is fuller. Where that is
-    below its threshold, how often allocations on the GPUs fail, or what a host moves to and from swap.
+    The peak use of GPU memory or of the job's memory on its nodes, whichever is fuller. If it is below its
+    threshold, the value is how often GPU allocations fail, or how much a node moves to and from swap.
 Why it costs time:
-    A call of cudaMalloc that fails makes the allocator give its whole cache back and wait for the GPU, in the
-    middle of the step. A page that is read back from swap is one that a process had to wait for. Host time,
-    slow loaders and late ranks are then symptoms. Memory that is only full costs nothing yet.
+    If a call to cudaMalloc fails, the allocator returns its whole cache and waits for the GPU, in the middle
+    of the step. A process has to wait for each page that is read back from swap. Host work, slow loaders and
+    late ranks are then symptoms. Memory that is only full does not cost time yet.
 What to do:
-    Use a smaller batch with gradient accumulation, shard or recompute more, or ask for more node memory.
+    Use a smaller batch with gradient accumulation, shard or recompute more, or request more node memory.
 """
 
 from __future__ import annotations
@@ -36,15 +36,24 @@ KIND = "memory_pressure"
 USED, RETRIES, SWAPPED = "% of memory", "allocator retries per step", "MB/s of swap"
 _GPU, _TENSORS = "GPU memory, by the monitor", "GPU memory, by the allocator"
 HOST, MACHINE = "the job's memory limit on a node", "a node's memory, by all of its programs"
+_IN_WORDS = {
+    _GPU: "GPU memory",
+    _TENSORS: "GPU memory in tensors",
+    HOST: "the job's memory on a node",
+    MACHINE: "a node's memory",
+}
+"""Memories as sentences name them."""
 _OF_HOSTS = frozenset({HOST, MACHINE})
 CRITICAL_PCT = 97.0
-"""Share of the memory from which on the finding is critical."""
+"""The finding is critical if at least this share of the memory is in use."""
 _NAMED = 3
 """Number of nodes that are named."""
 WAITED_SHARE = 0.02
-"""Share of the time in which processes wait for memory, by the kernel: below it swapping costs nothing."""
+"""Swapping costs nothing if the kernel reports that processes wait for memory for less than this share of
+the time.
+"""
 OUTSIDE_PCT = 20.0
-"""Points of a GPU's memory that are in use and in no tensor, from which on they are the cause."""
+"""Memory outside tensors is the cause if it takes at least this percentage of the GPU's memory."""
 
 
 def is_retrying(seen: Observation, policy: Policy) -> bool:
@@ -167,14 +176,17 @@ def _allocator(seen: Observation) -> dict[str, Any]:
 def _cause(seen: Observation, where: str, used_pct: float, *, full: bool) -> str:
     use = seen.monitored.allocator if where not in _OF_HOSTS else None
     total = use.total_bytes if use is not None else None
-    said = [f"{where} is nearly full at its peak" if full else f"{where} peaks at {used_pct:.0f} %"]
+    of = _IN_WORDS[where]
+    said = [f"{of} is nearly full at its peak" if full else f"{of} peaks at {used_pct:.0f} %"]
     if total:
         said.append(f"{used_pct / 100 * total / BYTES_PER_GIB:.1f} of {total / BYTES_PER_GIB:.1f} GiB")
     if use is not None:
         if use.retries_per_step is not None:
             said.append(f"{use.retries_per_step:.1f} allocations per step failed and were repeated")
         if use.fragmentation is not None:
-            said.append(f"{100 * use.fragmentation:.0f} % of what the allocator holds is in no tensor")
+            said.append(
+                f"{100 * use.fragmentation:.0f} % of the allocator's memory does not belong to tensors"
+            )
     return ", ".join(said)
 
 
@@ -185,11 +197,11 @@ def _sub_cause(finding: Finding, seen: Observation, policy: Policy) -> SubCause:
     if of == HOST:
         return _host_limit(seen)
     if of == MACHINE:
-        return SubCause("host_memory", "the machine is nearly full, and the job has no limit of its own")
-    if is_retrying(seen, policy):
-        text = (
-            "allocations fail: the allocator gives its cache back, and the host waits until the GPU is done"
+        return SubCause(
+            "host_memory", "the node's memory is nearly full, and the job has no limit of its own"
         )
+    if is_retrying(seen, policy):
+        text = "allocations fail: the allocator returns its cache, and the host waits until the GPU is done"
         return SubCause("allocator_retries", text)
     return _of_gpu(seen)
 
@@ -199,7 +211,7 @@ def _of_gpu(seen: Observation) -> SubCause:
     use, allocator = seen.monitored.utilization, seen.monitored.allocator
     full, held = use.gpu_memory_used_pct if use else None, allocator.tensors_pct if allocator else None
     if full is None or held is None:
-        return unknown("only one of two readings is there: the driver's or the allocator's")
+        return unknown("only one of two readings is available: the driver's or the allocator's")
     evidence = {"driver_pct": full, "allocator_peak_pct": held}
     if full - held >= OUTSIDE_PCT:
         reserved = allocator.reserved_pct if allocator else None
@@ -227,11 +239,11 @@ def _swapping(nodes: list[str], seen: Observation, policy: Policy) -> SubCause:
     moved = " and ".join(f"{rate:.1f} MB/s are {way}" for way, rate in ways if rate is not None)
     text = f"on {host} {moved}"
     if load.job_swap_bytes is None:
-        text += "; whether the job's own pages are among them was not measured"
+        text += "; it was not measured if these pages belong to the job"
     else:
         text += f"; up to {load.job_swap_bytes / BYTES_PER_GIB:.2f} GiB of the job are in swap"
     if load.stall_share is not None:
-        text += f"; some process waited for memory in {100 * load.stall_share:.0f} % of the time"
+        text += f"; at least one process waited for memory in {100 * load.stall_share:.0f} % of the time"
     return SubCause("swapping", text, {name: value for name, value in known.items() if value is not None})
 
 
@@ -256,35 +268,40 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
         f"lower training.batch_size (now {batch}), raise training.gradient_accumulation (now {accumulation})"
     ]
     if config.training.mixed_precision == "none":
-        actions.append("set training.mixed_precision to bf16 (now none): activations take half")
+        actions.append(
+            "set training.mixed_precision to bf16 (now none): activations then take half the memory"
+        )
     if config.distributed.strategy == "ddp":
         actions.append("set distributed.strategy to fsdp (now ddp): ranks share the model's states")
     elif config.fsdp.sharding_strategy != "full_shard":
         now = config.fsdp.sharding_strategy
         actions.append(f"set fsdp.sharding_strategy to full_shard (now {now}): ranks share all states")
-    return [*actions, "recompute activations in backward"]
+    return [*actions, "recompute activations in the backward pass"]
 
 
 def _host_actions(finding: Finding, config: Config | None) -> list[str]:
     count = config.dataloader.num_workers if config is not None else None
     workers = f"dataloader.num_workers, now {count}" if count is not None else "dataloader.num_workers"
-    fewer = f"use fewer loader workers ({workers}): each has its own copies"
+    fewer = f"use fewer loader workers ({workers}): each worker has its own copies"
     nodes = ", ".join(finding.nodes)
-    look = [f"see on {nodes} whose memory it is (smem, or ps by VmSwap), and keep others off"]
+    look = [
+        f"find out on {nodes} which programs use the memory (smem, or ps by VmSwap), and keep other programs "
+        "off the node"
+    ]
     return [
         *(look if finding.nodes else []),
-        "ask for more memory (sbatch --mem): beyond the limit the kernel kills processes of the job",
+        "ask for more memory (sbatch --mem): above the limit, the kernel kills processes of the job",
         *([fewer] if count != 0 else []),
     ]
 
 
 def _statement(finding: Finding, _: Observation) -> str:
-    of, used = finding.evidence["of"], finding.evidence["used_pct"]
+    of, used = _IN_WORDS[finding.evidence["of"]], finding.evidence["used_pct"]
     words = f"{of} is {finding.value:.0f} % full at its peak"
     if finding.unit == SWAPPED:
         words = f"{finding.cause}, {finding.value:.1f} MB/s"
     elif finding.unit == RETRIES:
-        words = f"{finding.value:.1f} allocations per step fail, {of} is {used:.0f} % full"
+        words = f"{finding.value:.1f} allocations per step fail, and {of} is {used:.0f} % full"
     return f"Memory pressure: {words}."
 
 
@@ -311,9 +328,9 @@ SPEC = FindingSpec(
     sub_causes={
         "swapping": "A node moves pages between memory and swap.",
         "host_limit": "The job's memory is near the limit of its cgroup.",
-        "host_memory": "The machine is nearly full, and the job has no limit of its own.",
+        "host_memory": "The node's memory is nearly full, and the job has no limit of its own.",
         "allocator_retries": "Allocations on the GPU fail and are repeated.",
-        "outside_tensors": "Much of the GPU's memory in use is in no tensor.",
+        "outside_tensors": "Much of the GPU memory in use does not belong to tensors.",
         "tensors": "The program's own tensors fill the GPU's memory.",
     },
     sub_cause=_sub_cause,

@@ -1,11 +1,11 @@
 """Pipeline bubble: ranks idle because the pipeline fills and drains with too few microbatches.
 
 What it finds:
-    The share of the pipeline's time that ranks would idle even with equal stages and microbatches. Where
-    the ideal is not known, it is the measured share, and only with fewer microbatches than stages.
+    The share of the pipeline's time that ranks would be idle even if all stages and microbatches were equal.
+    If the ideal is not known, the measured share is used, and only with fewer microbatches than stages.
 Why it costs time:
-    With p stages and m microbatches each rank idles (p - 1) / (m + p - 1) of the pipeline's time while the
-    first microbatches arrive and the last ones leave.
+    With p stages and m microbatches, each rank is idle for (p - 1) / (m + p - 1) of the pipeline's time,
+    while the first microbatches arrive and the last ones leave.
 What to do:
     Use more microbatches per step, fewer stages, or an interleaved or zero-bubble schedule.
 """
@@ -38,7 +38,10 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
         share = mesh.bubble.measured
     if share is None:
         return not_measured(
-            KIND, threshold, STEP_SHARE, f"not measurable: the ideal of a schedule that is {mesh.schedule}"
+            KIND,
+            threshold,
+            STEP_SHARE,
+            f"not measurable: the ideal bubble is not known for a schedule that is {mesh.schedule}",
         )
     value = 100.0 * share
     made = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
@@ -71,7 +74,7 @@ def _actions(_: Finding, seen: Observation) -> list[str]:
     stages = len(seen.mesh.mesh.stages) if seen.mesh else 1
     least = 4 * stages
     return [
-        f"use more microbatches per step: {least} leave a bubble of {_ideal_pct(stages, least):.0f} %",
+        f"use more microbatches per step: with {least}, the bubble takes {_ideal_pct(stages, least):.0f} %",
         "or use fewer stages, or an interleaved or zero-bubble schedule",
     ]
 
@@ -83,9 +86,9 @@ def _ideal_pct(stages: int, microbatches: int) -> float:
 def _statement(finding: Finding, _: Observation) -> str:
     found = finding.evidence
     return (
-        f"Ranks idle {finding.value:.0f} % of the pipeline's time while it fills and drains"
-        f" ({found['stages']} stages, {found['microbatches']} microbatches, {found['schedule']};"
-        f" measured bubble {100 * found['bubble_measured']:.0f} %)."
+        f"Ranks are idle for {finding.value:.0f} % of the pipeline's time while it fills and drains "
+        f"({found['stages']} stages, {found['microbatches']} microbatches, {found['schedule']}; measured "
+        f"bubble {100 * found['bubble_measured']:.0f} %)."
     )
 
 

@@ -1,14 +1,15 @@
-"""Stall: a rank stood still once, and all others waited for it.
+"""Stall: a rank stood still, and all other ranks waited for it.
 
 What it finds:
-    Steps, and gaps between steps, that take 10 times the median step and more. The value is their share of
-    the time that the records cover. The first two steps do not count, and nothing that happens in more than
-    one step of 20.
+    Steps, and gaps between steps, that take at least 10 times the median step. The value is their share of
+    the time that the records cover. The first two steps do not count. Neither does anything that happens in
+    more than one step of 20.
 Why it costs time:
-    No rank goes on without the others: while one stands still, all do. Averages over steady steps hide it.
+    Ranks depend on each other, so a single rank that stands still stops all of them. Averages over steady
+    steps hide this.
 What to do:
-    Look at what happened on that node at that time: its log, other programs, file systems, the output of the
-    rank. A process that was stopped or swapped out shows no work at all.
+    Find out what happened on that node at that time: check its log, other programs, the file systems and the
+    output of the rank. A process that was stopped or swapped out shows no work at all.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ KIND = "stall"
 UNIT = "% of the measured time"
 _STATES = {
     "stopped": "stopped by a signal or a debugger",
-    "blocked": "blocked in the kernel, mostly by a disk or for memory",
+    "blocked": "blocked in the kernel, usually waiting for a disk or for memory",
 }
 
 
@@ -73,7 +74,7 @@ def _words(seen: Observation) -> str:
     if stall.where == "between":
         text += " without a step"
     if stall.waiting:
-        text += ", in communication: which rank stood still is not known"
+        text += ", in communication; it is not known which rank stood still"
     if stall.state is not None:
         text += f", whose process was {_STATES[stall.state]}"
     if stall.pieces > 1:
@@ -100,7 +101,7 @@ def _actions(finding: Finding, _: Observation) -> list[str]:
     where = f" on {', '.join(finding.nodes)}" if finding.nodes else ""
     return [
         f"look at what happened{where} at that time: the system's log, other programs, file systems",
-        "read the output of the named rank around that step",
+        "read the named rank's output around that step",
     ]
 
 

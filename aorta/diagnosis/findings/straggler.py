@@ -1,10 +1,10 @@
-"""Straggler: ranks wait for the compute or the host of a slower rank.
+"""Straggler: ranks wait for the compute or host work of a slower rank.
 
 What it finds:
-    The share of the step that the worst-off rank waits in collectives because other ranks compute or work on
-    the host for longer. The late ranks are named where they stand out.
+    The share of the step that the worst-affected rank waits in collectives because other ranks need longer
+    for compute or host work. Late ranks are named if they stand out.
 Why it costs time:
-    A collective ends when its last member has arrived, so that one slow rank sets the step time of all.
+    A collective cannot end before its last rank arrives, so one slow rank sets the step time of all ranks.
 What to do:
     Compare the late rank's node with the others: clocks, temperature, other programs, CPU pinning. Give every
     rank the same work per step.
@@ -50,9 +50,9 @@ KIND = "straggler"
 _NAMED = 4
 """Waiting ranks up to which the verdict names each."""
 OTHERS_CPU_PCT = 50.0
-"""Use of CPU by other programs than the job, in % of one CPU: above it they are a noisy neighbour."""
+"""Other programs are a noisy neighbour if together they use more than this, in % of one CPU."""
 THROTTLED = 0.5
-"""A GPU that is slowed down in this share of the samples is throttled."""
+"""A GPU is throttled if the driver slows it down in at least this share of the samples."""
 _PARTS: tuple[Part, ...] = ("compute", "host")
 
 
@@ -65,7 +65,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
         return _mesh.answer(seen, KIND, threshold, tuple(_mesh.CODES))
     reason = steps.too_little(policy)
     if not reason and seen.job.world_size == 1:
-        reason = "not measurable: one rank waits for nobody"
+        reason = "not measurable: a single rank has no other rank to wait for"
     if not reason and steps.blame_absent:
         reason = f"not measurable: {steps.blame_absent}"
     if reason:
@@ -117,8 +117,8 @@ def _who(ranks: list[int], hosts: list[int], *, compute: bool, host: bool) -> st
 def _who_is_late(ranks: list[int], *, host: bool) -> str:
     who, several = rank_words(ranks) if ranks else "whichever rank is last", len(ranks) > 1
     if host:
-        return f"{who}, which {'spend' if several else 'spends'} more time on the host"
-    return f"{who}, which {'compute' if several else 'computes'} longer"
+        return f"{who}, which {'spend' if several else 'spends'} more time on host work"
+    return f"{who}, which {'compute' if several else 'computes'} for longer"
 
 
 def _cost(seen: Observation) -> float:
@@ -143,10 +143,12 @@ def _unsupported(finding: Finding, seen: Observation, _: Policy) -> str | None:
         # What the waiting ranks' own hosts take anyway is no lateness.
         late = max(item.lateness_ms for item in seen.steps.costs)
         if seen.steps.replay_missed is not None and compute < host:
-            return f"{seen.steps.replay_missed}, so that no rank's host is charged with the rest"
+            return f"{seen.steps.replay_missed}, so the rest is not charged to any rank's host work"
         if compute < host and min(host, late) < seen.host.uncertain_ms:
             least = f"{seen.host.uncertain_ms:.1f} ms per step"
-            return f"the profiler's part of host time is known only within {least}, which is more than this"
+            return (
+                f"the profiler's share of host work is only known to within {least}, which is more than this"
+            )
         return explains_late_ranks(seen, finding.ranks, by_host=host > compute)
     shared = seen.around.cores_shared
     return f"different ranks are late in different steps; {shared or 'none stands out'}"
@@ -193,11 +195,11 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
         return SubCause("host_work", host_words(late, finding, seen))
     text = compute_words(late, finding, seen)
     if GAPS_INSIDE in finding.evidence:
-        text += ", or its host launches later: windows of compute hold the gaps between kernels"
+        text += ", or its host launches later: compute windows include the gaps between kernels"
     if loss is not None:
         text += f", at {100 * (1 - loss):.0f} % of the others' clock"
     elif seen.around.loads:
-        text += "; neither throttling nor other load was seen"
+        text += "; no throttling or other load was seen"
     return SubCause("compute", text, _measured_loss(loss))
 
 
@@ -213,7 +215,10 @@ def _collector(late: Sequence[int], finding: Finding, seen: Observation) -> SubC
     if not mine or mine - its < MOST * waits:
         return None
     who = rank_words(list(late))
-    text = f"Python's garbage collector pauses {who} for {mine:.1f} ms per step, the others for {its:.1f} ms"
+    text = (
+        f"Python's garbage collector pauses {who} for {mine:.1f} ms per step, the other ranks for {its:.1f} "
+        "ms"
+    )
     return SubCause("gc_pauses", text, {"collector_ms": mine, "collector_ms_others": its})
 
 
@@ -251,8 +256,8 @@ def _throttled(
         its = max((getattr(item, name) for item in others), default=0.0)
         if mine >= THROTTLED and its < mine / 2:
             text = (
-                f"its GPU was slowed down for {word} in {100 * mine:.0f} % of the samples, the others in "
-                f"{100 * its:.0f} %"
+                f"its GPU was slowed down because of {word} in {100 * mine:.0f} % of the samples, the other "
+                f"GPUs in {100 * its:.0f} %"
             )
             if loss is not None:
                 text += f"; its clock is {100 * loss:.0f} % lower"
@@ -289,7 +294,10 @@ def _slow_node(seen: Observation) -> SubCause | None:
     if late is None or late.scope != "node":
         return None
     hosts = [item.host for item in late.nodes]
-    text = f"all ranks of {', '.join(hosts)} are late together, and no other rank is: the node, not a rank"
+    text = (
+        f"all ranks of {', '.join(hosts)} are late together, and no other rank is late: the node is slow, "
+        "not one rank"
+    )
     return SubCause("slow_node", text, {"late_nodes": hosts})
 
 
@@ -313,9 +321,7 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
             seen.host.collector[rank].ms >= MOST * max(work) for rank in seen.host.collector.keys() & ranks
         ):
             actions.append(LESS_GARBAGE)
-        actions.append(
-            f"look at the host side of these ranks: CPU pinning, threads{threads}, other processes"
-        )
+        actions.append(f"check the CPU side of these ranks: CPU pinning, threads{threads}, other processes")
     if not ranks:
         actions.append(
             "the late rank changes from step to step: reduce what ranks share, such as CPUs of one machine"
@@ -336,12 +342,13 @@ def _statement(finding: Finding, seen: Observation) -> str:
     waiting = [item for item in seen.steps.costs if item.rank not in finding.ranks]
     if not finding.ranks or not waiting:
         late = "whichever rank is last; the last rank changes from step to step"
-        return f"Ranks wait up to {value_words(finding)} % of each step for {late}. {cost}"
+        return f"Ranks spend up to {value_words(finding)} % of each step waiting for {late}. {cost}"
     most = max(100.0 * item.lateness_ms / item.step_ms for item in waiting)
     who = rank_list([item.rank for item in waiting]) if len(waiting) <= _NAMED else "the other ranks"
-    waits = "waits" if len(waiting) == 1 else "wait up to"
+    spend = "spends" if len(waiting) == 1 else "spend up to"
     return (
-        f"{who[0].upper()}{who[1:]} {waits} {most:.0f} % of each step for {rank_list(finding.ranks)}. {cost}"
+        f"{who[0].upper()}{who[1:]} {spend} {most:.0f} % of each step waiting for "
+        f"{rank_list(finding.ranks)}. {cost}"
     )
 
 
@@ -376,14 +383,14 @@ SPEC = FindingSpec(
     yields=False,
     may_wait_for_missing=False,
     sub_causes={
-        "shared_cpus": "Ranks want more CPUs than they have.",
-        "thermal_throttling": "The late rank's GPU is slowed down for heat.",
-        "power_throttling": "The late rank's GPU is slowed down for its power limit.",
+        "shared_cpus": "Ranks need more CPUs than they have.",
+        "thermal_throttling": "The late rank's GPU is slowed down because it is too hot.",
+        "power_throttling": "The late rank's GPU is slowed down by its power limit.",
         "noisy_neighbour": "Other programs use the late rank's node.",
         "slow_node": "All ranks of a node are late together.",
         "gc_pauses": "Python's garbage collector pauses the late rank.",
-        "uneven_experts": "An expert gets most tokens, so that its rank computes for longer.",
-        "host_work": "The late rank's host works for longer.",
+        "uneven_experts": "One expert receives most of the tokens, so its rank computes for longer.",
+        "host_work": "The late rank needs longer for host work.",
         "compute": "The late rank computes for longer.",
         **_mesh.CODES,
     },

@@ -12,13 +12,14 @@ from aorta.metrics.line_replay import Floats, ReplayChanges
 from aorta.units import NS_PER_MS
 
 LEAST_EXCESS = 0.1
-"""Compute beyond the typical rank's, of the step."""
+"""Least compute beyond that of the typical rank, as a share of the step."""
 _ALIKE = 0.9
 LEAST_READS = 3.0
-"""Values that a rank reads back per step, beyond the typical rank, from which it computes statistics."""
+"""A rank computes statistics if it reads back at least this many more values per step than the typical rank.
+"""
 _KERNELS_PER_READ = 20
 MORE_KERNELS = 1.05
-"""Compute kernels per step over another rank's, from which a rank runs more of them."""
+"""A rank runs more kernels than another one if it runs at least this many times as many per step."""
 
 
 class Differences(Struct, frozen=True):

@@ -12,7 +12,7 @@ from aorta.metrics.line_replay import Floats, ReplayChanges
 from aorta.units import NS_PER_MS
 
 LEAST_SHARE = 0.1
-"""Share of the step: a rank that waits less for its loader makes no mistake there."""
+"""A rank makes no mistake in its loader if it waits for the loader for less than this share of the step."""
 _MANY_STEPS = 8
 _BURST = 0.8
 _FEW_STEPS = 0.25

@@ -97,7 +97,7 @@ torch.save(model.state_dict(), path)
     after="""\
 future = dcp.async_save(model.state_dict(), checkpoint_id=path)
 """,
-    predicted_by="replay without these copies. The host works as in the steps without a checkpoint",
+    predicted_by="replay without these copies, and with the host work of steps without a checkpoint",
     captures=(
         "ckpt_stall (two H200, records and traces)",
         "ckpt_stall (one H200)",

@@ -64,10 +64,10 @@ torchrun --nproc_per_node 8 train.py  # each rank with 64 threads
     after="""\
 OMP_NUM_THREADS=8 torchrun --nproc_per_node 8 train.py
 """,
-    predicted_by="the host's part of the step, shorter by the ratio of CPUs to threads",
+    predicted_by="the step with its host work reduced by the ratio of CPUs to threads",
     captures=(),
     look=None,
     observe=_observe,
-    shown_by="the hooks' record of torch's threads, with the job's CPU use in the monitors' samples",
+    shown_by="torch's thread counts, recorded by the hooks, and the job's CPU use in the monitors' samples",
     least_gain=1.05,
 )

@@ -70,8 +70,8 @@ def activation(x):
 """,
     predicted_by=(
         "replay with one kernel per chain, which moves as many bytes as the chain's longest kernel. "
-        "Normalisations and reductions stay as they are, and end a chain. The host works as long as "
-        "before: a compiled function on one H200 saved no host time"
+        "Normalisations and reductions do not change, and end a chain. Host work stays the same, because a "
+        "compiled function saved no host work on one H200"
     ),
     captures=(),
     look=_look,

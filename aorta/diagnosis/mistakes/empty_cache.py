@@ -69,9 +69,7 @@ gc.collect()
 loss.backward()
 optimizer.step()
 """,
-    predicted_by=(
-        "replay without the allocator's driver calls and without the silent Python time right behind them"
-    ),
+    predicted_by=("replay without the allocator's driver calls and the silent Python time right after them"),
     captures=(
         "empty_cache",
         "empty_cache (two H200, records and traces)",

@@ -68,8 +68,8 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, foreach=False)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 """,
     predicted_by=(
-        "replay with a tenth of the optimizer's host work. One launch replaces its launches, and takes "
-        "half of their time on the GPU"
+        "replay with a tenth of the optimizer's host work. One launch replaces all of its launches, and "
+        "takes half their time on the GPU"
     ),
     captures=(
         "foreach_off",

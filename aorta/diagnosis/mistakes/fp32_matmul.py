@@ -75,8 +75,9 @@ with torch.autocast("cuda", torch.bfloat16):
     loss = model(batch)
 """,
     predicted_by=(
-        "replay with faster products and one cast per product. The products get faster by 80 % of the "
-        "card's dense bf16 peak over its fp32 peak. Attention in fp32 gets faster by half of that"
+        "replay with faster products and one cast per product. The speed-up of the products is 80 % of the "
+        "ratio between the card's dense bf16 peak and its fp32 peak. Attention in fp32 speeds up by half as "
+        "much"
     ),
     captures=(
         "fp32_matmul",

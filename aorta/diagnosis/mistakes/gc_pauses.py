@@ -55,10 +55,11 @@ for step, batch in enumerate(loader):
     if step % 100 == 0:
         gc.collect(1)
 """,
-    predicted_by="the step without the longest pauses of any rank; at most without those of all ranks",
+    predicted_by="the step without the longest pauses of any single rank; the upper limit is the step "
+    "without the pauses of all ranks",
     captures=("gc_pauses (two H200, records and traces)",),
     look=None,
     observe=_observe,
     yields_to=("empty_cache",),
-    shown_by="step records, which hold each collection; a trace alone holds only a silent stretch",
+    shown_by="step records, which contain each collection; a trace alone only shows a silent stretch",
 )

@@ -92,8 +92,8 @@ out = scores.softmax(-1) @ v
 out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
 """,
     predicted_by=(
-        "replay without the softmax kernels and all kernels between these and the nearest matrix products. "
-        "These products take half of their time"
+        "replay without the softmax kernels and all kernels between them and the nearest matrix products. "
+        "These products take half the time"
     ),
     captures=(
         "math_attention (one H200)",

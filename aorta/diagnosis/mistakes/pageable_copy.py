@@ -80,8 +80,8 @@ loader = DataLoader(dataset, num_workers=8, pin_memory=True)
 images = images.to("cuda", non_blocking=True)
 """,
     predicted_by=(
-        "replay in which the host does not wait for these copies. Each copy runs at 80 % of the card's "
-        "link. The loader's thread that pins batches bounds the step"
+        "replay in which the host does not wait for these copies. Each copy runs at 80 % of the rate of the "
+        "card's link. The step is at least as long as the loader's thread needs to pin a batch"
     ),
     captures=(
         "pageable_copy",

@@ -62,7 +62,7 @@ sampler = DistributedSampler(dataset, shuffle=True)
     after="""\
 sampler = LengthGroupedSampler(lengths, batch_size, world_size)
 """,
-    predicted_by="replay in which each rank computes for the mean of all ranks in each step",
+    predicted_by="replay in which each rank's compute takes the mean of all ranks in each step",
     captures=(),
     look=_look,
     shown_by="traces",

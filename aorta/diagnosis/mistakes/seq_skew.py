@@ -28,7 +28,7 @@ sampler = DistributedSampler(dataset, shuffle=False)  # sorted by length
     after="""\
 sampler = LengthGroupedSampler(lengths, batch_size, world_size)
 """,
-    predicted_by="replay with these ranks' kernels as fast, in all, as the typical rank's",
+    predicted_by="replay in which these ranks' kernels take as long in total as those of the typical rank",
     captures=("seq_skew (two H200, records and traces)",),
     look=_look,
     shown_by="traces",

@@ -33,7 +33,7 @@ sbatch --gpus-per-node=8 train.sbatch
     after="""\
 sbatch --gpus-per-node=8 --exclusive train.sbatch
 """,
-    predicted_by="replay with these ranks' kernels as fast, in all, as the typical rank's",
+    predicted_by="replay in which these ranks' kernels take as long in total as those of the typical rank",
     captures=("slow_gpu (two H200, records and traces)",),
     look=_look,
     shown_by="traces",

@@ -80,9 +80,7 @@ model = DistributedDataParallel(model, bucket_cap_mb=0.1)
     after="""\
 model = DistributedDataParallel(model, bucket_cap_mb=25)
 """,
-    predicted_by=(
-        "replay with one all-reduce per 25 MB, which takes the time of its bytes at the best bandwidth seen"
-    ),
+    predicted_by=("replay with one all-reduce per 25 MB, at the best bandwidth that was measured"),
     captures=("small_buckets (two H200, records and traces)",),
     look=_look,
     shown_by="traces",

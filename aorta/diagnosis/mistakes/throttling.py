@@ -65,6 +65,6 @@ sbatch --nodes=4 --exclude=node7 train.sbatch
     captures=(),
     look=None,
     observe=_observe,
-    shown_by="clock limits in the monitors' samples, with compute times of the ranks",
+    shown_by="clock limits in the monitors' samples, and compute times of the ranks",
     least_gain=1.05,
 )

@@ -79,9 +79,9 @@ out = torch.stack(outs)
 out = torch.bmm(F.gelu(torch.bmm(x, up)), down)
 """,
     predicted_by=(
-        "replay with the launches of the first round only. On the GPU these take longer, by a quarter of "
-        "the other rounds' time. The range reaches higher than the replay, because the optimizer has less "
-        "work with one tensor of weights"
+        "replay with the launches of the first round only. On the GPU, these take longer by a quarter of the "
+        "other rounds' time. The upper end of the range is higher than the replay, because the optimizer has "
+        "less work with a single tensor of weights"
     ),
     captures=(),
     look=_look,

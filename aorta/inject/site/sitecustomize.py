@@ -57,7 +57,7 @@ def _install() -> None:
         if "aorta" not in sys.modules:
             spec = importlib.util.find_spec("aorta")
             if spec is not None and not _is_ours(spec):
-                raise ImportError("the program has another package named aorta")
+                raise ImportError("the program has a different package named aorta")
             _load_home()
         from aorta.inject.start import install
 

@@ -157,7 +157,7 @@ def _hdf5(path: Path) -> Readings:
             group = next((item for item in file.values() if "block0_values" in item), None)
             if group is None or "block1_values" in group:
                 raise ArtefactError(
-                    f"{path}: holds {', '.join(file)}, expected one pandas table with one type of number",
+                    f"{path}: holds {', '.join(file)}, expected one pandas table with a single number type",
                     NPZ_HINT,
                 )
             values = _numbers(path, f"{group.name}/block0_values", group["block0_values"][()], 2)
@@ -204,7 +204,8 @@ def _csv(path: Path) -> NDArray[np.float64]:
     for number, row in enumerate(rows, start=1):
         if len(row) != len(rows):
             raise ArtefactError(
-                f"{path}: row {number} has {len(row)} cells, expected {len(rows)}: a matrix without a header"
+                f"{path}: row {number} has {len(row)} cells, expected {len(rows)}: expected a matrix without "
+                "a header"
             )
     try:
         return np.array([[float(cell) for cell in row] for row in rows], dtype=np.float64)

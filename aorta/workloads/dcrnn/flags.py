@@ -57,8 +57,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add them to the trainer's own."""
     group = parser.add_argument_group(
         "workload dcrnn",
-        "Each flag sets a key; an --override of the same key wins. Without --config, any of these flags "
-        "chooses this workload, and the other flags keep their documented values.",
+        "Each flag sets a key; an --override of the same key takes precedence. Without --config, any of "
+        "these flags selects this workload, and the other flags keep their documented values.",
     )
     for flag in FLAGS:
         known = f" ({flag.default} without --config)" if flag.default is not None else ""

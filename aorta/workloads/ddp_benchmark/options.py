@@ -146,7 +146,7 @@ def _run_flags(group: argparse._ArgumentGroup) -> None:
         action="store_const",
         const="cpu",
         default="auto",
-        help="same as --device cpu: train on the CPU, however long it takes",
+        help="same as --device cpu: train on the CPU, however long that takes",
     )
     group.add_argument("--seed", type=int, metavar="N", help="random seed of weights and tokens")
     group.add_argument(

@@ -57,7 +57,8 @@ def check_fsdp(config: schema.Config) -> None:
             not fsdp.use_orig_params,
         "fsdp.limit_all_gathers is false: FSDP2 always limits the weights in flight by waits between its"
         " streams": not fsdp.limit_all_gathers,
-        "fsdp.sync_module_states is false with fsdp.param_init_device 'meta': only rank 0 makes the weights":
+        "fsdp.sync_module_states is false with fsdp.param_init_device 'meta': only rank 0 creates the "
+        "weights":
             fsdp.param_init_device == "meta" and not fsdp.sync_module_states,
         "fsdp.shard_size is set, but fsdp.sharding_strategy is not 'hybrid_shard'":
             fsdp.shard_size is not None and fsdp.sharding_strategy != "hybrid_shard",

@@ -68,7 +68,7 @@ def test_a_run_that_is_stopped_leaves_and_shows_what_it_has_measured(tmp_path: P
         process.wait()
     assert process.returncode != 0
     assert "stopped by SIGTERM" in error
-    assert "not measured, because the run ended first: ddp\n" in said
+    assert "not measured, because the run ended before that: ddp\n" in said
     found = read_json(DdpBenchmarkDir(tmp_path / "results" / "ddp_benchmark").results, DdpBenchmark)
     assert [one.name for one in found.implementations] == ["torch_ddp"]
     assert found.missing == ["ddp"]

@@ -179,7 +179,7 @@ def test_what_fsdp2_does_not_have_is_refused_with_the_reason(override: str, reas
 
 
 def test_combinations_that_contradict_are_refused() -> None:
-    with pytest.raises(ConfigError, match="only rank 0 makes the weights"):
+    with pytest.raises(ConfigError, match="only rank 0 creates the weights"):
         check_fsdp(load_config(None, ["fsdp.param_init_device=meta", "fsdp.sync_module_states=false"]))
     overlap = ["distributed.enable_overlap=false", "distributed.overlap_reduce_scatter=true"]
     with pytest.raises(ConfigError, match="enable_overlap is false"):
