@@ -30,18 +30,18 @@ from aorta.validation.scoring import (
 )
 
 _READING = f"""\
-The trainer's `faults` block puts a fault into a real run. With --stripped, arguments of a trainer without
-instrumentation do. The run goes through the same submission, node agents and analysis as any other.
-The analysis sees neither the block nor `injected.json`. What a fault
-costs is measured by taking it away. *Clean* is the step time of the clean runs of the same size before and
-after, weighted by their distance in time. *Measured* is the step time with the fault over the clean one. A
-fault counts if it takes more than {EFFECT:.0%} of its step. The others are listed, and not scored.
+The trainer's `faults` block injects a fault into a real run. With --stripped, arguments of a trainer without
+instrumentation do so. The run uses the same submission, node agents and analysis as any other run. The
+analysis does not see the block or `injected.json`. The cost of a fault is measured by comparing runs with
+and without it. *Clean* is the step time of the clean runs of the same size before and after, weighted by
+their distance in time. *Measured* is the step time with the fault ÷ the clean step time. A fault counts if
+it takes more than {EFFECT:.0%} of its step. Other faults are listed but not scored.
 
-*Predicted* is the gain that the replay promises without the verdict's cause, with the 95% interval of
-another run. The interval covers how far stretches of the run differ, and by how much the replay misses
-steps with other transfers. Once four runs of the same size came before, it also covers how far such runs
-differ. What was found in those runs is removed first. With fewer runs, the interval knows only this run. It
-does not cover what remains after a cause is gone."""
+*Predicted* is the gain that the replay predicts without the verdict's cause, with the 95% interval for
+another run. The interval includes differences between stretches of the run, and the error of the replay on
+steps with other transfer times. If there are at least four earlier runs of the same size, it also includes
+the differences between such runs, without the causes that were found in them. With fewer runs, the interval
+reflects only this run. It does not cover what remains after a cause is removed."""
 
 
 def document(matrix: Matrix, score: Score, *, made_by: str) -> str:
@@ -161,9 +161,9 @@ def _replays(score: Score) -> list[str]:
     ]
     if not errors:
         return []
-    checked = "As a check, each half of the steps was replayed unchanged with the other half's transfers."
-    found = f"{median(errors):.2f}% in the median and {max(errors):.2f}% at most of {len(errors)} runs"
-    return [f"{checked} The error is {found}."]
+    checked = "As a check, each half of the steps was replayed unchanged with the other half's transfer times."
+    found = f"median error is {median(errors):.2f}% and the largest {max(errors):.2f}%, in {len(errors)} runs"
+    return [f"{checked} The {found}."]
 
 
 def _wrong(score: Score) -> list[str]:

@@ -46,7 +46,7 @@ def test_how_good_the_replay_is_is_said() -> None:
         for at, off in ((1, 0.5), (2, 2.25))
     ]
     text = document(MATRIX, score(runs), made_by="aorta validate")
-    assert "The error is 1.38% in the median and 2.25% at most of 2 runs." in text
+    assert "The median error is 1.38% and the largest 2.25%, in 2 runs." in text
     assert "predicted 95% interval" not in text
 
 
