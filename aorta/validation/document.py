@@ -161,9 +161,11 @@ def _replays(score: Score) -> list[str]:
     ]
     if not errors:
         return []
-    checked = "As a check, each half of the steps was replayed unchanged with the other half's transfer times."
-    found = f"median error is {median(errors):.2f}% and the largest {max(errors):.2f}%, in {len(errors)} runs"
-    return [f"{checked} The {found}."]
+    checked = (
+        "As a check, each half of the steps was replayed unchanged with the other half's transfer times."
+    )
+    found = f"The median error is {median(errors):.2f}% and the largest {max(errors):.2f}%"
+    return [f"{checked} {found}, in {len(errors)} runs."]
 
 
 def _wrong(score: Score) -> list[str]:

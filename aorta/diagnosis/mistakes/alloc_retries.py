@@ -1,13 +1,13 @@
 """Allocator retries near full memory.
 
 What it finds:
-    In some steps, but not in all, the allocator gives memory back to the driver: it was out of memory and
-    tried again.
+    In some steps, but not all, the allocator runs out of memory, returns memory to the driver and tries
+    again.
 Why it costs time:
-    Near full memory the caching allocator frees its cache with `cudaFree`, which waits for the GPU, and
-    asks again.
+    When memory is nearly full, the caching allocator frees its cache with `cudaFree`, which waits for the
+    GPU, and then requests the memory again.
 What to do:
-    Lower the batch size or the fragmentation: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.
+    Lower the batch size, or reduce fragmentation: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.
 """
 
 from __future__ import annotations

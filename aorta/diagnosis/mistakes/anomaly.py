@@ -3,7 +3,7 @@
 What it finds:
     The backward pass checks each gradient for NaN: more than 20 checks per step inside backward functions.
 Why it costs time:
-    Anomaly detection stores a Python traceback for each forward operator. It also reads a result of each
+    Anomaly detection stores a Python traceback for each forward operator. It also reads one result of each
     backward operator back to the host.
 What to do:
     Remove `torch.autograd.set_detect_anomaly(True)`, or switch it on for single steps.

@@ -6,8 +6,8 @@ What it finds:
 Why it costs time:
     The step stands still while weights and optimizer state are copied, packed and written.
 What to do:
-    Copy to pinned memory and write from another thread or process
-    (`torch.distributed.checkpoint.async_save`), and less often.
+    Copy to pinned memory, write from another thread or process (`torch.distributed.checkpoint.async_save`),
+    and write less often.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ What it finds:
     The ranks of a node run more threads for torch's CPU operators than the job has CPUs, and the job keeps
     these CPUs busy.
 Why it costs time:
-    Threads take turns on the cores: each launch and each loader waits for its turn.
+    Threads share the cores, so each launch and each loader has to wait for a core.
 What to do:
     Set `OMP_NUM_THREADS` to the cores per rank, minus the loader's workers.
 """

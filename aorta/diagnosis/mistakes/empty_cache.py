@@ -1,14 +1,13 @@
 """empty_cache() or gc.collect() in every step.
 
 What it finds:
-    Memory is given back to the driver and taken again in nearly every step (`cudaFree` and
-    `cudaMalloc`).
+    In nearly every step, memory is returned to the driver and allocated again (`cudaFree` and `cudaMalloc`).
 Why it costs time:
     `cudaFree` waits for the whole GPU, and each `cudaMalloc` takes up to a millisecond. A full garbage
     collection walks all Python objects.
 What to do:
-    Remove `torch.cuda.empty_cache()` and `gc.collect()` from the loop. Call them after an evaluation at
-    most.
+    Remove `torch.cuda.empty_cache()` and `gc.collect()` from the loop. Call them only after an evaluation,
+    if at all.
 """
 
 from __future__ import annotations

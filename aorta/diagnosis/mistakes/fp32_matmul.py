@@ -3,7 +3,7 @@
 What it finds:
     Matrix products run in plain fp32 for more than a tenth of the step.
 Why it costs time:
-    Tensor cores multiply 8 to 15 times faster than the other units of the same card. Products in fp32
+    Tensor cores multiply 8 to 15 times as fast as the other units of the same card. Products in fp32
     do not use them unless TF32 is allowed.
 What to do:
     Use bf16 autocast, or allow TF32 where fp32 is needed: `torch.set_float32_matmul_precision("high")`.

@@ -62,7 +62,7 @@ fully_shard(block)
     after="""\
 fully_shard(block, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
 """,
-    predicted_by="replay in which FSDP's collectives take half of their time",
+    predicted_by="replay in which FSDP's collectives take half the time",
     captures=("fsdp_fp32 (two H200, records and traces)",),
     look=_look,
     shown_by="traces that record the type of collectives, as torch.profiler does",

@@ -1,10 +1,10 @@
 """FSDP units too small.
 
 What it finds:
-    FSDP gathers parameters in more than 40 units per step, several to a block of the model.
+    FSDP gathers parameters in more than 40 units per step, with several units per block of the model.
 Why it costs time:
-    Each unit has an all-gather and a reduce-scatter of its own. Small ones cost more latency and host
-    time than they move data.
+    Each unit has its own all-gather and reduce-scatter. For small units, latency and host work take longer
+    than moving the data.
 What to do:
     Shard whole blocks: call `fully_shard` on each transformer block, and once on the model.
 """
@@ -71,7 +71,7 @@ for block in model.blocks:
     fully_shard(block)
 fully_shard(model)
 """,
-    predicted_by="replay with the collectives and their preparation cut down to one unit per block",
+    predicted_by="replay with the collectives and their preparation for only one unit per block",
     captures=("fsdp_tiny_units",),
     look=_look,
     shown_by="traces",

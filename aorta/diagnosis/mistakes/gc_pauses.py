@@ -1,8 +1,8 @@
 """Garbage-collector pauses.
 
 What it finds:
-    Python's garbage collector takes more than a twentieth of the step, by the interpreter's own report of
-    each collection.
+    Python's garbage collector takes more than a twentieth of the step, according to the interpreter's report
+    of each collection.
 Why it costs time:
     A collection stops the training thread. Ranks collect at different times, and all others wait in the
     next collective each time.

@@ -3,8 +3,8 @@
 What it finds:
     Every rank waits for its loader's workers in most steps, for more than a tenth of the step.
 Why it costs time:
-    The workers together make fewer batches per second than the GPU uses, so each step waits for the
-    next batch.
+    Together, the workers produce fewer batches per second than the GPU uses, so each step waits for the next
+    batch.
 What to do:
     Raise `num_workers` up to the CPU cores per rank, raise `prefetch_factor`, or move costly transforms
     out of the loader.

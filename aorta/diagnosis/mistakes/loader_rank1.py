@@ -4,7 +4,7 @@ What it finds:
     Some ranks wait for their loader for more than a tenth of the step. The other ranks wait less than a
     quarter of that time.
 Why it costs time:
-    All ranks meet in the gradients' all-reduce, so one slow loader sets the pace of all.
+    All ranks meet in the all-reduce of the gradients, so one slow loader sets the pace for all ranks.
 What to do:
     Compare files, mounts and CPU cores of these ranks with those of the others. Spread large files
     evenly.

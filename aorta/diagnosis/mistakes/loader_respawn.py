@@ -1,10 +1,10 @@
-"""Loader workers start again in each epoch.
+"""Loader workers that restart in each epoch.
 
 What it finds:
-    Between two calls of a loader with workers, the host does nothing else for a long time. The workers
-    start again in each epoch.
+    Between two calls of a loader with workers, the host does nothing for a long time, because the workers
+    restart in each epoch.
 Why it costs time:
-    Without `persistent_workers` the loader starts its processes again in each epoch. They import the
+    Without `persistent_workers`, the loader restarts its processes in each epoch. They import the
     program, open the data and fill the queue while the GPU waits.
 What to do:
     Set `persistent_workers=True`. With very short epochs, repeat the data set within one epoch.

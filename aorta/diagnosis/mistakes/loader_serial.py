@@ -1,12 +1,13 @@
 """Loader without workers.
 
 What it finds:
-    The training process makes its batches itself (`num_workers=0`), for more than a tenth of the step.
+    The training process loads its batches itself (`num_workers=0`), which takes more than a tenth of the
+    step.
 Why it costs time:
-    While the process reads and transforms samples it launches nothing, and the GPU waits.
+    While the process reads and transforms samples, it launches no kernels, and the GPU waits.
 What to do:
-    Set `num_workers` so that workers times batches per second of one worker exceed the steps per
-    second. Add `persistent_workers=True`.
+    Set `num_workers` high enough that all workers together load more batches per second than the job has
+    steps per second. Add `persistent_workers=True`.
 """
 
 from __future__ import annotations

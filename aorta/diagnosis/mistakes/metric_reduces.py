@@ -6,7 +6,7 @@ Why it costs time:
     Each small all-reduce costs a launch and a round trip, and makes all ranks wait for the last one. A
     value that is read afterwards also makes the host wait.
 What to do:
-    Put all metrics into one tensor, reduce it once, and only every few steps.
+    Put all metrics into one tensor, and reduce this tensor only once every few steps.
 """
 
 from __future__ import annotations

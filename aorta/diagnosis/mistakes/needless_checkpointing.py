@@ -4,8 +4,8 @@ What it finds:
     Forward operators run again inside the backward pass (activation checkpointing), for more than a
     twentieth of the step.
 Why it costs time:
-    Recomputation saves memory and costs a second forward pass. If memory is free, nothing is gained. A
-    trace does not say how much memory is free: look at the peak before you switch recomputation off.
+    Recomputation saves memory and costs a second forward pass. If memory is free, nothing is gained. A trace
+    does not show how much memory is free, so check the peak before you switch off recomputation.
 What to do:
     Switch activation checkpointing off, or checkpoint only as many blocks as memory needs.
 """
@@ -78,8 +78,8 @@ x = checkpoint(block, x, use_reentrant=False)
 x = block(x)
 """,
     predicted_by=(
-        "replay without the forward operators that run inside the backward pass, and without their "
-        "hooks that keep tensors"
+        "replay without the forward operators inside the backward pass, and without their hooks that save "
+        "tensors"
     ),
     captures=(
         "needless_checkpointing",

@@ -3,9 +3,9 @@
 What it finds:
     DDP runs several forward and backward passes per optimizer step and exchanges the gradients in each.
 Why it costs time:
-    Only the last micro-batch needs the exchange: the gradients of the others are added locally.
+    Only the last micro-batch needs the exchange, because the gradients of the others are added locally.
 What to do:
-    Wrap all micro-batches but the last in `model.no_sync()`.
+    Wrap all micro-batches except the last one in `model.no_sync()`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ for number, batch in enumerate(micro_batches):
         model(batch).backward()
 optimizer.step()
 """,
-    predicted_by="replay without the collectives and their preparation in all passes but the last",
+    predicted_by="replay without the collectives and their preparation in all passes except the last one",
     captures=(
         "no_no_sync",
         "no_no_sync (two H200, records and traces)",

@@ -1,11 +1,10 @@
 """Fast transport switched off or not found.
 
 What it finds:
-    Large collectives of at most eight ranks exchange less than 12 GB/s (bus bandwidth), in the best
-    call.
+    Even in the best call, large collectives of at most eight ranks reach less than 12 GB/s (bus bandwidth).
 Why it costs time:
     Without peer access NCCL copies through host memory or sockets: 10 to 50 times slower than NVLink.
-    Ranks on several nodes with a slow network look alike.
+    Ranks on several nodes with a slow network look the same.
 What to do:
     Remove `NCCL_P2P_DISABLE` and `NCCL_SHM_DISABLE`. Read `NCCL_DEBUG=INFO`: it names the transport of
     each pair.

@@ -1,10 +1,10 @@
 """Blocking copies from pageable memory.
 
 What it finds:
-    Copies from pageable host memory to the GPU hold the host for more than a twentieth of the step.
+    Copies from pageable host memory to the GPU block the host for more than a twentieth of the step.
 Why it costs time:
-    The driver copies pageable memory through a small buffer of its own. This is slower than the link, and
-    the host waits meanwhile.
+    The driver copies pageable memory through its own small buffer. This is slower than the link, and the
+    host waits for the copy.
 What to do:
     Pin the batches (`pin_memory=True` in the loader) and copy with `non_blocking=True`.
 """

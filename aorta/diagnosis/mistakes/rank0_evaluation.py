@@ -5,8 +5,7 @@ What it finds:
 Why it costs time:
     The other ranks reach the next all-reduce and wait until the evaluation is over.
 What to do:
-    Evaluate on all ranks, each a part of the data, and reduce the result. Or evaluate checkpoints in
-    another job.
+    Let each rank evaluate a part of the data, and reduce the results. Or evaluate checkpoints in another job.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ if rank == 0 and step % 100 == 0:
 if step % 100 == 0:
     evaluate(model, my_part_of_it)
 """,
-    predicted_by=("replay without the launches and the work that only this rank has in these steps"),
+    predicted_by=("replay without the launches and the work that only this rank does in these steps"),
     captures=(),
     look=_look,
     shown_by="traces",

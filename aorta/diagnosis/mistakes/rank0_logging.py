@@ -1,10 +1,10 @@
 """Logging or statistics on one rank.
 
 What it finds:
-    Some ranks do work in their steps that the others do not: copies to the host, statistics, writing.
+    In their steps, some ranks do work that other ranks do not do: copies to the host, statistics, writing.
 Why it costs time:
-    The other ranks wait for these in the gradients' all-reduce. The job runs at the speed of the rank
-    that logs.
+    The other ranks wait for these ranks in the all-reduce of the gradients. The job runs at the speed of the
+    rank that logs.
 What to do:
     Log every 50th step, compute statistics on the GPU, and write from another thread.
 """
@@ -135,8 +135,8 @@ if rank == 0 and step % 50 == 0:
         writer.add_histogram(name, p.cpu())
 """,
     predicted_by=(
-        "replay without what only these ranks do: CPU operators, copies to the host and silent Python "
-        "time, or the kernels and reads of their statistics"
+        "replay without the work that only these ranks do: CPU operators, copies to the host and silent "
+        "Python time, or the kernels and reads of their statistics"
     ),
     captures=(
         "rank0_logging",

@@ -1,13 +1,13 @@
 """Recompilation and graph breaks.
 
 What it finds:
-    `torch.compile` works inside of steady steps, for more than a twentieth of the step.
+    `torch.compile` compiles during steady steps, for more than a twentieth of the step.
 Why it costs time:
-    Each new shape or changed value that a guard holds makes the compiler start again. It takes seconds,
-    while the GPU waits.
+    The compiler runs again for each new shape, and for each changed value that a guard checks. This takes
+    seconds, and the GPU waits.
 What to do:
-    Pad batches to few sizes, or compile with `dynamic=True`. `TORCH_LOGS=recompiles,graph_breaks` names
-    the guards.
+    Pad batches to a few fixed sizes, or compile with `dynamic=True`. `TORCH_LOGS=recompiles,graph_breaks`
+    names the guards.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Uneven sequence lengths.
 
 What it finds:
-    Ranks compute for different times in each step, and the rank that is late changes.
+    Compute times differ between ranks in each step, and the late rank changes from step to step.
 Why it costs time:
-    In each step all ranks wait for the one with the longest sequences. On average nobody has more work,
-    and still everybody waits.
+    In each step, all ranks wait for the rank with the longest sequences. On average, no rank has more work,
+    but all ranks still wait.
 What to do:
     Bucket samples by length, or pack sequences to a fixed number of tokens per rank.
 """

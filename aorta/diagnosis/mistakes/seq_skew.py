@@ -4,10 +4,9 @@ What it finds:
     One rank computes for longer than the others in every step. It has more kernels, other kernels or other
     launch shapes, so its share of the work is larger.
 Why it costs time:
-    All ranks meet in the gradients' all-reduce. The rank with the longest sequences sets the pace.
+    All ranks meet in the all-reduce of the gradients, so the rank with the longest sequences sets the pace.
 What to do:
-    Give each rank the same number of tokens: sort or bucket by length before the samples are shared
-    out.
+    Give each rank the same number of tokens: sort or bucket samples by length before you distribute them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Another process uses a rank's GPU.
 
 What it finds:
-    One rank runs the same kernels as the others in the same launch shapes. In every step, each kernel
+    One rank runs the same kernels as the others, with the same launch shapes. In every step, each kernel
     takes longer on this rank.
 Why it costs time:
-    Another process takes a part of the GPU, or the GPU is limited. All ranks wait for this one.
+    Another process uses part of the GPU, or the GPU is limited. All ranks wait for this rank.
 What to do:
     Look at `nvidia-smi` on this node for other processes, then at clocks and temperature. Ask the
     scheduler for exclusive GPUs.

@@ -1,13 +1,13 @@
 """DDP buckets far too small.
 
 What it finds:
-    DDP exchanges gradients in more than 20 all-reduces per pass. Buckets of 25 MB would need a third of
-    them or fewer.
+    DDP exchanges gradients in more than 20 all-reduces per pass. Buckets of 25 MB would need at most a third
+    as many.
 Why it costs time:
-    Each all-reduce costs the host a launch and the link its latency. Small ones do not reach the link's
-    bandwidth.
+    Each all-reduce costs a launch on the host and the latency of the link. Small all-reduces do not reach
+    the link's bandwidth.
 What to do:
-    Leave `bucket_cap_mb` at 25, or raise it where the network is slow.
+    Leave `bucket_cap_mb` at 25, or raise it if the network is slow.
 """
 
 from __future__ import annotations

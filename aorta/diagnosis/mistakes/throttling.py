@@ -1,13 +1,13 @@
 """A GPU limited by heat or power.
 
 What it finds:
-    The driver reports a limit by heat or power in most samples of some GPUs, and in hardly
-    any of the other GPUs. The limited ranks compute for longer at a lower clock.
+    For some GPUs, the driver reports a heat or power limit in most samples; for the other GPUs, in hardly
+    any. The limited ranks compute for longer at a lower clock.
 Why it costs time:
     The limited GPU runs at a lower clock, and all ranks wait for it.
 What to do:
-    Check cooling and the power limit of this node (`nvidia-smi -q -d PERFORMANCE`), and take it out of
-    the job.
+    Check cooling and the power limit of this node (`nvidia-smi -q -d PERFORMANCE`), and exclude the node
+    from the job.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Loops of tiny matrix products.
 
 What it finds:
-    A loop over heads, experts, models or time steps computes a tiny matrix product in each round. Each
-    product takes at most 15 µs on the GPU, and twelve or more follow each other.
+    A loop over heads, experts, models or time steps computes a tiny matrix product in each iteration. Each
+    product takes at most 15 µs on the GPU, and there are twelve or more in a row.
 Why it costs time:
-    A tiny product uses few of the GPU's multiprocessors and reaches a fraction of its peak. The host launches
-    each of them, with everything around it.
+    A tiny product uses few of the GPU's multiprocessors and reaches only a fraction of its peak. The host
+    also has to launch each product and the kernels around it.
 What to do:
-    Stack the operands, and compute all rounds in one product: `torch.bmm`, `torch.einsum`, a grouped product.
-    For a recurrent network call `nn.LSTM` or `nn.GRU` on the whole sequence.
+    Stack the operands, and compute all iterations in one product: `torch.bmm`, `torch.einsum`, a grouped
+    product. For a recurrent network, call `nn.LSTM` or `nn.GRU` on the whole sequence.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ out = torch.stack(outs)
 out = torch.bmm(F.gelu(torch.bmm(x, up)), down)
 """,
     predicted_by=(
-        "replay with the launches of the first round only. On the GPU, these take longer by a quarter of the "
-        "other rounds' time. The upper end of the range is higher than the replay, because the optimizer has "
-        "less work with a single tensor of weights"
+        "replay with only the launches of the first iteration. On the GPU, these take longer by a quarter of "
+        "the other iterations' time. The upper end of the range is higher than the replay, because the "
+        "optimizer has less work with a single tensor of weights"
     ),
     captures=(),
     look=_look,
