@@ -81,7 +81,7 @@ def test_parts_are_of_detailed_steps_and_step_times_of_all(tmp_path: Path) -> No
     assert b.metrics["step_ms"].mean == pytest.approx(75 + 10 * 6 / 20)
     assert (b.metrics["compute_ms"].mean, c.overlap_ratio) == (pytest.approx(60), None)
     assert a.overlap_ratio == pytest.approx(b.overlap_ratio)
-    assert any("every step in detail, which takes time" in note for note in summary.notes)
+    assert any("every step in detail, which takes extra time" in note for note in summary.notes)
     assert [item.metrics["host_ms"].finding for item in summary.comparisons] == ["higher", "not measurable"]
 
 

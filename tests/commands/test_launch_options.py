@@ -41,7 +41,7 @@ def test_values_with_spaces_and_brackets_stay_whole() -> None:
 
 @pytest.mark.parametrize("given", ["a100:4", "gpu:a100:4", "gpu:4"])
 def test_a_type_of_gpu_is_refused_with_the_form_that_works(given: str) -> None:
-    with pytest.raises(click.BadParameter, match=r"Say --gpus-per-node 4, .*--constraint or --partition"):
+    with pytest.raises(click.BadParameter, match=r"Use --gpus-per-node 4, .*--constraint or --partition"):
         GpuCount(min=0).convert(given, None, None)
 
 

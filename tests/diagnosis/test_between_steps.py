@@ -23,7 +23,7 @@ def test_time_between_steps_is_told_from_few_slow_steps(tmp_path: Path) -> None:
     ratio = 30 / 59
     assert analysed(run).data_quality.notes == [
         f"throughput is {ratio:.2f} times global batch / mean step: {100 * (1 - ratio):.0f} % of the time "
-        "lies between steps"
+        "is between steps"
     ]
     skewed = write_run(tmp_path / "b", RunSpec(ranks_per_node=1))
     steps = [json.loads(line) for line in skewed.records(0).read_text().splitlines()]
@@ -55,7 +55,7 @@ def test_time_between_steps_is_in_no_record_and_not_healthy(
     assert found.verdict.kind == verdict
     if verdict != "healthy":
         assert found.findings[0].value == pytest.approx(90, abs=1)
-        assert "lies 90 % of the time, which" in found.verdict.statement
+        assert "90 % of the time is spent between steps, which" in found.verdict.statement
         assert found.between_steps[0].ms == pytest.approx(found.breakdown.per_rank[0].step_ms * 9, rel=0.05)
 
 

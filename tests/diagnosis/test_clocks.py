@@ -55,7 +55,7 @@ def test_a_slow_rank_is_found_though_clocks_drift(tmp_path: Path, ppm: int) -> N
     assert clock.ahead_ms == pytest.approx(5000.0, abs=25.0 if ppm else 0.001)
     assert clock.uncertainty_ms < 0.05
     assert ("drift of up to 500 ppm" in replay_words(found)) is bool(ppm)
-    assert "agree within 0" in replay_words(found)
+    assert "agree to within 0" in replay_words(found)
 
 
 def test_one_clock_has_no_fit(tmp_path: Path) -> None:

@@ -146,14 +146,14 @@ def test_an_upper_bound_is_said_as_one_in_the_sentence_of_the_cost(gained: Speed
     ("kind", "said"),
     [
         ("data_loading", "Rank 1 spends "),
-        ("straggler", "Rank 0 waits "),
+        ("straggler", "Rank 0 spends "),
     ],
 )
 def test_a_verdict_says_which_rank_waits_for_which(kind: str, said: str) -> None:
     statement = FINDINGS[kind].statement(changed_value(kind, 26.0), context())
     first, second = statement.split(". ")
     assert first.startswith(said)
-    assert kind == "data_loading" or first.endswith("for rank 1")
+    assert kind == "data_loading" or first.endswith("waiting for rank 1")
     assert "threshold" not in first
     assert "worst rank" not in statement
     assert second.startswith("That costs ") or second.startswith("Averaged over all ranks, that takes ")

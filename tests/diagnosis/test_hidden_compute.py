@@ -113,4 +113,6 @@ def test_the_finding_says_what_hides_it() -> None:
     finding = next(one for one in judge(seen, TRACES).findings if one.kind == "straggler")
     assert any("shorten host work" in action for action in finding.actions)
     said = FINDINGS["straggler"].statement(finding, seen)
-    assert said.startswith(f"Rank 1 computes {LONGER - OWN:.1f} ms longer in every step, and rank 0 waits.")
+    assert said.startswith(
+        f"Rank 1 computes for {LONGER - OWN:.1f} ms longer in every step, and rank 0 waits."
+    )

@@ -71,8 +71,8 @@ def test_late_ranks_of_a_node_that_waits_for_swap_are_its_symptom(
     assert late.symptom_of == "memory_pressure"
     # Two of four ranks wait for the others' 60 ms, less what hidden communication takes of it.
     assert found.findings[0].lost_ms_per_step == late.lost_ms_per_step == pytest.approx(26.0)
-    assert late.cause.endswith("ranks 2, 3, which spend more time on the host")
-    waited = "some process waited for memory in 30 % of the time"
+    assert late.cause.endswith("ranks 2, 3, which spend more time on host work")
+    waited = "at least one process waited for memory in 30 % of the time"
     assert (waited in str(found.findings[0].sub_cause_text)) is (stall is not None)
 
 

@@ -85,7 +85,7 @@ def test_the_rank_that_computes_longer_is_the_straggler(
 def test_a_rank_whose_host_is_late_is_a_straggler_by_its_host(tmp_path: Path) -> None:
     found = analysed(tmp_path, Job({**BALANCED, 1: Rank(host=600)}))
     assert verdict(found) == ("straggler", [1])
-    assert "spends more time on the host" in finding(found, "straggler").cause
+    assert "spends more time on host work" in finding(found, "straggler").cause
     assert [(item.rank, item.cause) for item in found.blame] == [(1, "host")]
 
 

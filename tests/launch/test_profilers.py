@@ -16,10 +16,10 @@ def only(*names):
     ("vendor", "found", "resolved", "reason"),
     [
         ("nvidia", ("nsys",), "nsys", "NVIDIA GPUs, and nsys is installed"),
-        ("nvidia", (), "none", "NVIDIA GPUs, but nsys is not installed here"),
-        ("nvidia", ("rocprofv3",), "none", "NVIDIA GPUs, but nsys is not installed here"),
+        ("nvidia", (), "none", "NVIDIA GPUs, but nsys is not installed on this machine"),
+        ("nvidia", ("rocprofv3",), "none", "NVIDIA GPUs, but nsys is not installed on this machine"),
         ("amd", ("rocprofv3", "nsys"), "rocprofv3", "AMD GPUs, and rocprofv3 is installed"),
-        ("amd", ("nsys",), "none", "AMD GPUs, but rocprofv3 is not installed here"),
+        ("amd", ("nsys",), "none", "AMD GPUs, but rocprofv3 is not installed on this machine"),
         (None, ("nsys", "rocprofv3"), "none", "the job has no GPU on this node"),
     ],
 )

@@ -24,7 +24,7 @@ def test_without_options_the_usual_traces() -> None:
 def test_usual_traces_that_a_version_lacks_are_left_out_and_said() -> None:
     prefix, notes = rocprof_prefix(OUT, "train", "", KNOWN)
     assert prefix == ["rocprofv3", "--kernel-trace", "--stats", "--output-format", "csv", *NAMED]
-    assert notes[0] == "this rocprofv3 has no --hip-runtime-trace: left out"
+    assert notes[0] == "this rocprofv3 has no --hip-runtime-trace, so it is left out"
     assert len(notes) == 5
 
 
@@ -79,8 +79,8 @@ def test_a_format_of_the_users_is_the_only_one() -> None:
         ("--kernel-trace -o mine", "sets -o"),
         ("--kernel-trace 'open", "No closing quotation"),
         ("--kernel-trace -- --stats", "holds --, after which"),
-        ("--stats", "traces nothing"),
-        ("-S --output-format json", "traces nothing"),
+        ("--stats", "only a summary and no trace"),
+        ("-S --output-format json", "only a summary and no trace"),
     ],
 )
 def test_what_cannot_work_is_refused(text: str, message: str) -> None:

@@ -128,7 +128,7 @@ def test_values_are_separated_by_commas_of_their_own(text: str, values: tuple[st
         (["8=9"], "is not written as"),
         (["a.b="], "empty value"),
         (["a.b=1,,2"], "empty value"),
-        (["a.b=1,1"], "value 1 comes twice"),
+        (["a.b=1,1"], "value 1 is given twice"),
         (["a.b=1", "a.b=2"], "a.b comes twice"),
     ],
 )
@@ -182,14 +182,14 @@ def test_weak_scaling_keeps_each_rank_its_batch(config: Path) -> None:
 @pytest.mark.parametrize(
     ("nodes", "changes", "message"),
     [
-        ((1, 2), {"strong": 8, "weak": True}, "exclude each other"),
+        ((1, 2), {"strong": 8, "weak": True}, "cannot be used together"),
         ((2,), {"strong": 8}, "at least two numbers of nodes"),
         ((2,), {"weak": True}, "at least two numbers of nodes"),
         ((1, 3), {"strong": 16}, "3node: a global batch of 16 cannot be divided evenly among 3 ranks"),
         ((1, 4), {"strong": 2}, "4node: a global batch of 2 "),
         ((1, 2), {"strong": 8, "over": {"training.batch_size": ("1", "2")}}, "--strong sets training.batch"),
         ((1, 2), {"strong": 8, "overrides": ("training.batch_size=4",)}, "--strong sets training.batch_size"),
-        ((1, 2), {"strong": 8, "own_program": True}, "a program of your own"),
+        ((1, 2), {"strong": 8, "own_program": True}, "your own program"),
         ((1,), {}, "nothing varies"),
         ((1,), {"over": {"training.seed": ("1",)}, "overrides": ("training.seed=2",)}, "in --override"),
         ((1,), {"over": {"training.seed": ("1", "01")}}, "seed=1 and seed=01 are the same"),

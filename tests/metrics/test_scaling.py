@@ -88,7 +88,7 @@ def test_the_reference_is_the_smallest_valid_run() -> None:
         ("2node", 1.0),
         ("4node", pytest.approx((324 / 4) / (180 / 2))),
     ]
-    assert curve.reason == "without 1node: not valid"
+    assert curve.reason == "without 1node, not valid"
 
 
 def test_strong_weak_and_mixed_are_read_off_the_batches() -> None:
@@ -145,7 +145,7 @@ def test_the_newest_valid_run_stands_for_a_scenario_and_newer_failures_are_named
     chosen, problems = newest_valid(runs)
     assert [(item.scenario, item.job_id) for item in chosen] == [("1node", "20"), ("2node", "11")]
     assert [problem.reason for problem in problems] == [
-        "1node: the newer run 30 cannot be used (failed); run 20 is"
+        "1node: the newer run 30 cannot be used (failed), so run 20 is used"
     ]
 
 
