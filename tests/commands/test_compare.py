@@ -142,7 +142,7 @@ def test_before_and_after_of_two_runs(tmp_path: Path) -> None:
 def test_sides_that_are_not_alike_are_named(tmp_path: Path) -> None:
     usual, wide = run(tmp_path, "a"), run(tmp_path, "b", ranks_per_node=2)
     text = " ".join(compared(usual, wide).split())
-    assert "Careful: the number of ranks differs: 2 before, 4 after. The change may not be the cause." in text
+    assert "Note: the number of ranks differs: 2 before, 4 after. The change may not be the cause." in text
     assert "Careful" not in compared(usual, usual)
 
 

@@ -56,7 +56,7 @@ def test_what_comes_next_is_said_for_the_folder_of_the_results(slurm: FakeSlurm)
     submitted = run("submit", "--nodes", "1", "--results", "my runs").output
     assert "next: aorta wait --results 'my runs' && aorta aggregate 'my runs'\n" in submitted
     slurm.replies["squeue"] = ToolAnswer(0, "101|RUNNING|0:02|1|n|None\n")
-    assert "stays: aorta aggregate 'my runs'\n" in run("cancel", "--results", "my runs").output
+    assert "stay: aorta aggregate 'my runs'\n" in run("cancel", "--results", "my runs").output
     slurm.replies["squeue"] = ToolAnswer(0, "101|COMPLETED|0:02|1|n|None\n")
     assert "next: aorta aggregate 'my runs'\n" in run("wait", "--results", "my runs").output
 
@@ -290,7 +290,7 @@ def test_jobs_of_a_submission_that_slurm_has_forgotten_are_named_and_no_error(sl
     slurm.replies["squeue"] = ToolAnswer(0, "101|RUNNING|0:01|1|node1|None\n")
     output = run("cancel").output
     assert "cancelled: 101;" in output
-    assert "Slurm does not know 102 any more" in output
+    assert "Slurm no longer knows 102" in output
 
 
 def test_settings_from_flags(slurm: FakeSlurm, project: Path) -> None:
@@ -316,7 +316,7 @@ def test_settings_do_not_guess(slurm: FakeSlurm, project: Path) -> None:
 
 def test_settings_without_accounting(slurm: FakeSlurm, project: Path) -> None:
     slurm.replies["sacctmgr"] = ToolAnswer(1, err="Slurm accounting storage is disabled")
-    assert "no accounting to ask" in run("configure").output
+    assert "has no accounting" in run("configure").output
     assert "ACCOUNT" not in (project / "scripts" / "profiling_config.sh").read_text()
 
 

@@ -47,7 +47,7 @@ def test_requeued_attempts_are_kept_apart_and_the_last_decides(tmp_path: Path) -
     assert found.state == "completed"
     assert found.memory is not None
     assert found.memory.used_pct == 100 * 1 / 4
-    assert found.notes == ("the job was requeued: attempt 5 of 5 counts",)
+    assert found.notes == ("the job was requeued: attempt 5 of 5 is used",)
 
 
 @pytest.mark.parametrize(
