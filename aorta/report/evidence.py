@@ -83,7 +83,7 @@ def _than_median(worst: Sequence[RankLoss], analysis: Analysis) -> str:
     if len(analysis.breakdown.per_rank) != 2:
         return "longer than median rank"
     alone = len(worst) == 1 and worst[0].above_median_ms > 0
-    return f"longer than {_left_out([worst[0].rank], analysis) if alone else 'faster rank'}"
+    return f"longer than {_left_out([worst[0].rank], analysis) if alone else 'the faster rank'}"
 
 
 def lateness_table(analysis: Analysis, page: RunPage, limit: int = 6) -> tuple[Table | None, str]:

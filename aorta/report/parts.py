@@ -181,7 +181,7 @@ def heat_map(analysis: Analysis) -> HeatMap | None:
     if kept:
         exposed = [row.exposed_comm_ms - (ms or 0.0) for row, ms in zip(rows, late, strict=True)]
         mine[0] = (mine[0][0], exposed)
-        mine.insert(1, ("wait, own host work late too", [_cell(ms) for ms in late]))
+        mine.insert(1, ("wait, own work late too", [_cell(ms) for ms in late]))
     charges: _Columns = []
     if len(rows) > 1 and charged(analysis):
         found = _charges(analysis)
@@ -263,7 +263,7 @@ _OWN = {
     "host_ms": "host work", "exposed_copy_ms": "copies",
 }  # fmt: skip
 _LEAST = 0.05
-_CAUSES = {"data_loading": "data loading"}
+_CAUSES = {"data_loading": "data loading", "host": "host work"}
 
 
 def worst_ranks(analysis: Analysis, limit: int = MAX_WORST) -> tuple[list[RankLoss], int]:

@@ -57,7 +57,7 @@ def test_what_own_hosts_take_of_waits_is_a_part_of_its_own(
     own = chart.groups[0]  # columns after these are waits of others for this rank's work
     names = [*chart.columns[:own], *(f"their wait for its {name}" for name in chart.columns[own:])]
     columns = {name: [row[place] for row in chart.values] for place, name in enumerate(names)}
-    late = columns.get("wait, own host work late too", [0.0])[0]
+    late = columns.get("wait, own work late too", [0.0])[0]
     assert late == pytest.approx(100 * 2 * parts.get("wait_own_host", 0.0) / 75)  # all of it is rank 0's
     assert columns["exposed comm"][0] == pytest.approx(100 * 30 / 75 - (late or 0.0))
     # Rank 1 costs the one other rank what is left of the charges: twice the mean over both.
