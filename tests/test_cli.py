@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,25 @@ def test_the_process_ends_with_what_is_registered_for_its_end_and_the_exit_code(
         )
         assert result.returncode == status
         assert result.stdout.splitlines()[-1] == "registered"
+
+
+@pytest.mark.parametrize("handler", ["signal.default_int_handler", "signal.SIG_IGN"])
+def test_ctrl_c_while_modules_are_imported_leaves_no_traceback(handler: str) -> None:
+    code = (
+        "import os, signal, sys\n"
+        f"signal.signal(signal.SIGINT, {handler})\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'aorta.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from aorta.__main__ import run\n"
+        f"assert signal.getsignal(signal.SIGINT) is {handler}\n"
+        "print('went on')"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stderr == ""
+    ended = (0, "went on\n") if handler == "signal.SIG_IGN" else (-signal.SIGINT, "")
+    assert (result.returncode, result.stdout) == ended
 
 
 @pytest.mark.parametrize(("arguments", "status"), [("--version", 0), ("frobnicate", 2)])

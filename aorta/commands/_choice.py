@@ -188,7 +188,9 @@ def _jobs(submission: SubmissionDir) -> tuple[dict[Scenario, SubmittedJob], list
     torn: list[str] = []
     jobs = {Scenario(job.scenario): job for job in read_jobs(submission, torn.append)}
     refused = [scenario for scenario in submission.prepared() if scenario not in jobs]
-    why = "it is in none of the readable lines" if torn else "it was not accepted"
+    local = {job.executor for job in jobs.values()} == {"local"}
+    why = "it was not started" if local else "it was not accepted"
+    why = "it is in none of the readable lines" if torn else why
     missing = [Problem(file=str(submission.jobs), reason=message) for message in torn]
     missing += [
         Problem(file=str(submission.config(scenario)), reason=f"{scenario.name}: has no job; {why}")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -29,7 +30,14 @@ def run(results: Path, scenario: str, job_id: str, started_s: int = 0) -> RunDir
     return made
 
 
-def submit(results: Path, stamp: str, jobs: dict[str, str], *, at_s: int = 0) -> SubmissionDir:
+def submit(
+    results: Path,
+    stamp: str,
+    jobs: dict[str, str],
+    *,
+    at_s: int = 0,
+    executor: Literal["slurm", "local"] = "slurm",
+) -> SubmissionDir:
     submission = SubmissionDir(results / f"run_{stamp}")
     for scenario, job_id in jobs.items():
         name = Scenario(scenario)
@@ -40,7 +48,7 @@ def submit(results: Path, stamp: str, jobs: dict[str, str], *, at_s: int = 0) ->
             nodes=name.nodes,
             run_dir=str(RunDir.of(results, name, job_id).root),
             submitted_wall_ns=START_WALL_NS + at_s * 1_000_000_000,
-            executor="slurm",
+            executor=executor,
         )
         append_line(submission.jobs, msgspec.json.encode(job).decode())
         RunDir.of(results, name, job_id).root.mkdir(parents=True, exist_ok=True)
@@ -111,6 +119,13 @@ def test_jobs_that_wrote_nothing_and_scenarios_without_a_job_are_missing(tmp_pat
         "4node: has no job; it was not accepted",
         "2node: job 2 has written nothing: it is waiting, or ended before it started",
     ]
+
+
+def test_a_scenario_that_an_interruption_left_out_was_not_refused(tmp_path: Path) -> None:
+    run(tmp_path, "1node", "1")
+    submission = submit(tmp_path, "20250101T000000Z", {"1node": "1"}, executor="local")
+    write_text(submission.config(Scenario("2node")), "{}\n")
+    assert [item.reason for item in choose(tmp_path).missing] == ["2node: has no job; it was not started"]
 
 
 def test_a_torn_line_costs_one_job_and_is_named(tmp_path: Path) -> None:
