@@ -11,6 +11,8 @@ from typing import Any
 
 PARTS = ("data", "forward", "backward", "optimizer", "other")
 """Parts of a step in which the training thread is sampled; `other`: outside of the four."""
+CHECKPOINT = "checkpoint"
+"""Part of the places that write a checkpoint. They are no samples: each call counts once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +20,7 @@ class SampledFunction:
     """A function in which the training thread was found, with the line where it was found most often."""
 
     part: str
-    """One of `PARTS`."""
+    """One of `PARTS`, or `CHECKPOINT`."""
     function: str
     file: str
     line: int
@@ -44,6 +46,12 @@ class InstrumentRecord:
     """Threads of torch's operators on the CPU; None: not recorded."""
     loader_workers: int | None = None
     """Workers of the DataLoader that gave most batches; None: none gave one, or it was not recorded."""
+    loader_starts: int | None = None
+    """Starts of a loader's workers in steady steps; None: no loader gave a batch, or not recorded."""
+    loader_start_ms: float = 0.0
+    """Time that the training thread waited for these starts, for the first batch behind each, and for the end
+    of the workers before.
+    """
     roots: list[str] = field(default_factory=list)
     """Classes of the modules whose forward pass is timed."""
     seen: list[str] = field(default_factory=list)

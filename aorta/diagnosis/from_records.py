@@ -21,6 +21,7 @@ from aorta.diagnosis.observation import (
     ObservedHost,
     ObservedJob,
     ObservedNodes,
+    ObservedRecords,
     ObservedSteps,
 )
 from aorta.diagnosis.policy import CROSS_CHECK_TOLERANCE
@@ -40,6 +41,7 @@ from aorta.metrics.mesh import mesh_of
 from aorta.metrics.mesh_groups import groups_in
 from aorta.metrics.node_load import crowded_note, driver_busy, node_loads, on_one_machine, throttling
 from aorta.metrics.places import no_loader
+from aorta.metrics.rare_steps import rare_steps
 from aorta.metrics.recorded_mesh import recorded_operations
 from aorta.metrics.stalls import FEWEST, longest_stall
 from aorta.metrics.steady import Steady, steady_steps
@@ -75,6 +77,7 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
     devices, host, around = _monitored(data, steady, effective_gpu_utilization(rows if cuda else []), facts)
     steps = replace(steps, notes=(*window_note(host, cuda=cuda and bool(rows)), *steps.notes))
     quality = _quality(data, steady, steps, facts, around)
+    model = modelled(collectives, detailed.numbers, [row.step_ms for row in rows], nodes_of(data))
     last = {rank: int(column.column("global_step")[-1]) for rank, column in by_rank.items() if len(column)}
     return Observation(
         job=ObservedJob(
@@ -95,7 +98,8 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
         groups=groups_in(collectives, len(detailed)),
         stall=longest_stall(by_rank, data.stops),
         recorded_steps=any(len(column) >= FEWEST for column in by_rank.values()),
-        model=modelled(collectives, detailed.numbers, [row.step_ms for row in rows], nodes_of(data)),
+        model=model,
+        recorded=ObservedRecords(len(detailed), rows, model, rare_steps(by_rank, steady.numbers)),
         repeats=repeats_beside(facts, quality.detailed_steps is None, others),
         facts=structs.replace(
             facts,

@@ -54,6 +54,9 @@ class ObservedSign(Struct, frozen=True):
     ranks: Sequence[int] = ()
     """Empty: all of them."""
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    where: MistakePlace | None = None
+    sampled: bool = True
+    """Sampled stacks of steady steps tell the place, where `where` does not."""
 
 
 class MistakeSpec(Struct, frozen=True, kw_only=True):
@@ -79,6 +82,10 @@ class MistakeSpec(Struct, frozen=True, kw_only=True):
     """Parts of the step that sampled stacks are searched in for the place; empty: stacks do not tell it."""
     yields_to: tuple[str, ...] = ()
     """Ids of mistakes that explain the same time: where one of them is found, this one is not named."""
+    replaces: tuple[str, ...] = ()
+    """Ids that traces give to the same time. Records of more steps tell them apart better: where `observe`
+    finds this mistake, it takes their place.
+    """
     least_gain: float = 1.0
     """A smaller gain is no mistake: for differences between ranks, which always exist."""
     of_ranks: bool = False

@@ -19,23 +19,26 @@ def with_observed(seen: Observation) -> Observation:
     known = {item.id for item in traced}
     found = [_placed(item, seen) for item in traced]
     together = seen.facts.mistakes_together
-    if together is not None and not known.issuperset(together.ids):
-        together = None
     for id_, plugin in CATALOGUE.items():
-        explained = id_ in known or not known.isdisjoint(plugin.spec.yields_to)
-        sign = None if plugin.spec.observe is None or explained else plugin.spec.observe(seen)
-        if sign is None or sign.gain.value < plugin.spec.least_gain:
+        spec = plugin.spec
+        explained = id_ in known.difference(spec.replaces) or not known.isdisjoint(spec.yields_to)
+        sign = None if spec.observe is None or explained else spec.observe(seen)
+        if sign is None or sign.gain.value < spec.least_gain:
             continue
+        found = [other for other in found if other.id not in spec.replaces]
+        known = {*known.difference(spec.replaces), id_}
         item = Mistake(
             id=id_,
             title=plugin.page.title,
             ranks=sorted(sign.ranks),
-            where=None,
+            where=sign.where,
             gain=sign.gain,
             evidence=dict(sign.evidence),
             intended=id_ in intended,
         )
-        found.append(_placed(item, seen))
+        found.append(_placed(item, seen) if sign.sampled else item)
+    if together is not None and not {item.id for item in found}.issuperset(together.ids):
+        together = None
     found.sort(key=lambda item: (item.intended, -item.gain.value))
     facts = msgspec.structs.replace(seen.facts, mistakes=found, mistakes_together=together)
     return replace(seen, facts=facts)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from aorta.artefacts import names
+from aorta.artefacts.instrument_record import CHECKPOINT
 from aorta.inject.compiled import CompiledUpdates
 from aorta.inject.copies import CopyHooks
 from aorta.inject.cycle import Cycle, Optimizers
@@ -316,6 +317,7 @@ class Driver:
         parts = self.here()
         if parts is not None:
             parts.saved = True
+            self.rank.note(CHECKPOINT, sys._getframe(1))
 
     def validates(self) -> None:
         """Note that the program validates."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -12,16 +13,42 @@ if TYPE_CHECKING:
 
 
 class LoaderWorkers:
-    """Knows how many workers the loader has that gives most of the batches: the one of the training loop."""
+    """Knows how many workers the loader has that gives most of the batches: the one of the training loop.
+
+    It also counts how often workers start while steps are recorded, and how long the training thread waits
+    for the first batch of workers that have just started.
+    """
 
     def __init__(self) -> None:
         self._batches: Counter[int] = Counter()
+        self.starts = 0
+        self.start_ns = 0
+        self.new = 0
+        """Identity of an iterator whose workers have started and that has given no batch yet; 0: none."""
+
+    def started(self, iterator: Any, took_ns: int) -> None:
+        """Note that the workers of an iterator were started, which took the training thread so long."""
+        if getattr(iterator, "_num_workers", 0):
+            self.starts += 1
+            self.start_ns += took_ns
+            self.new = id(iterator)
+
+    def first(self, iterator: Any, took_ns: int) -> None:
+        """Note how long an iterator was waited for; only its first batch counts."""
+        if self.new == id(iterator):
+            self.start_ns += took_ns
+            self.new = 0
 
     def gave(self, iterator: Any) -> None:
         """Count a batch of an iterator over a DataLoader; other iterators do not say their workers."""
         workers = getattr(iterator, "_num_workers", None)
         if isinstance(workers, int):
             self._batches[workers] += 1
+
+    def ended(self, iterator: Any, took_ns: int) -> None:
+        """Note how long the end of an iterator took: workers that do not persist are shut down."""
+        if getattr(iterator, "_num_workers", 0) and not getattr(iterator, "_persistent_workers", True):
+            self.start_ns += took_ns
 
     @property
     def most(self) -> int | None:
@@ -39,15 +66,20 @@ class LoaderHooks:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self.workers = LoaderWorkers()
+        self._starts = False
+        """The loader that begins has no workers yet: persistent ones belong to its iterator."""
 
     def iteration_begins(self, loader: Any) -> tuple[Any, int | None]:
         """Return the loader that is started, and the moment; None where nobody wants to know it."""
         parts = self._driver.here()
+        self._starts = getattr(loader, "_iterator", None) is None
         return loader, None if parts is None else parts.waits()
 
     def iteration_begun(self, begun: tuple[Any, int | None], iterator: Any) -> None:
         """Note that a loader was started."""
-        self._waited(begun[1])
+        parts = self._waited(begun[1])
+        if parts is not None and begun[1] is not None and self._starts and parts.step.phase == "steady":
+            self.workers.started(iterator, time.monotonic_ns() - begun[1])
         if iterator is not None:
             self._driver.epochs.began(begun[0], iterator)
 
@@ -63,6 +95,10 @@ class LoaderHooks:
             self._driver.epochs.ended(begun[0])
         parts = self._waited(begun[1])
         if parts is not None:
+            if batch is None and begun[1] is not None and parts.step.phase == "steady":
+                self.workers.ended(begun[0], time.monotonic_ns() - begun[1])
+            if self.workers.new and begun[1] is not None:
+                self.workers.first(begun[0], time.monotonic_ns() - begun[1])
             self.workers.gave(begun[0])
             parts.came(batch)
 

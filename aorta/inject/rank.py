@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import FrameType
 
 from aorta.artefacts import names
 from aorta.artefacts.layout import RunDir
@@ -73,6 +74,11 @@ class Rank:
         self.sampler = Sampler(self._stacks, self.report, flight.look)
         self.report()
 
+    def note(self, part: str, frame: FrameType) -> None:
+        """Count the place of the program that is doing something, by the innermost frame of it."""
+        if self._stacks is not None:
+            self._stacks.note(part, frame)
+
     def report(self, note: str | None = None) -> None:
         """Write the file again."""
         if self._status is not None:
@@ -81,7 +87,7 @@ class Rank:
                 self._roots.names,
                 self.steady,
                 self._stacks,
-                workers=self._workers.most,
+                workers=self._workers,
                 note=note,
                 ended=self.ended,
             )

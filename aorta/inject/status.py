@@ -16,6 +16,7 @@ from aorta.artefacts import names
 from aorta.artefacts.instrument_record import InstrumentRecord, encode
 from aorta.artefacts.layout import RunDir
 from aorta.inject.hooks import Hooks
+from aorta.inject.loaders import LoaderWorkers
 from aorta.inject.stacks import Stacks
 
 
@@ -75,7 +76,7 @@ class InstrumentStatus:
         steps: int,
         stacks: Stacks | None,
         *,
-        workers: int | None,
+        workers: LoaderWorkers,
         note: str | None,
         ended: bool,
     ) -> None:
@@ -87,7 +88,9 @@ class InstrumentStatus:
             python_version=platform.python_version(),
             torch_version=str(torch.__version__),
             threads=torch.get_num_threads(),
-            loader_workers=workers,
+            loader_workers=workers.most,
+            loader_starts=None if workers.most is None else workers.starts,
+            loader_start_ms=workers.start_ns / 1e6,
             roots=roots,
             seen=sorted(hooks.seen),
             hooks_off=dict(hooks.off),

@@ -54,7 +54,7 @@ _SHARED = ("globalPid", "start", "end", "deviceId", "streamId", "correlationId")
 _SIZES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _ON_GPU = {
     _KERNEL: (*_SHARED, "demangledName", "shortName", *_SIZES),
-    _COPY: (*_SHARED, "bytes", "copyKind"),
+    _COPY: (*_SHARED, "bytes", "copyKind", "srcKind", "dstKind"),
     _SET: (*_SHARED, "bytes"),
     _GRAPH: (*_SHARED, "graphId"),
 }
@@ -62,6 +62,9 @@ _CALL = ("globalTid", "start", "end", "nameId", "correlationId")
 _NVTX = ("eventType", "start", "end", "globalTid", "textId")
 _RANGE_TYPES = (59, 60)  # push/pop and start/end ranges
 _COPY_NAMES = {1: "Memcpy HtoD", 2: "Memcpy DtoH", 8: "Memcpy DtoD", 10: "Memcpy PtoP"}
+_MEMORY = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed"}
+"""Kinds of memory as Kineto names them; older exports do not hold them."""
+_KINDS = 16
 _RANK_MARK = re.compile(r"(?:aorta\.)?rank[ =:#_]*(\d+)", re.IGNORECASE)
 _EXPORT_S = 1800
 _NAMED_TABLES = 6
@@ -254,10 +257,11 @@ def _gpu_events(activity: Sequence[list[Column]], names: _Names) -> list[GpuEven
     tables = []
     for *core, name, shape in kernels:
         tables.append(_table(core, kind=Kind.COMPUTE, name=names.of_ids(name), shape=shape))
-    for *core, size, copy in copies:
-        kinds, inverse = _distinct(copy)
-        texts = [_COPY_NAMES.get(kind, "Memcpy") for kind in kinds.tolist()]
-        codes = np.array([names.code(text) for text in texts], dtype=np.int64)
+    for *core, size, copy, source, target in copies:
+        kinds, inverse = _distinct(
+            (np.maximum(copy, 0) * _KINDS + source % _KINDS) * _KINDS + target % _KINDS
+        )
+        codes = np.array([names.code(_copy_name(kind)) for kind in kinds.tolist()], dtype=np.int64)
         tables.append(_table(core, kind=Kind.COPY, name=codes[inverse], bytes=size))
     for *core, size in sets:
         tables.append(_table(core, kind=Kind.MEMSET, name=names.code("Memset"), bytes=size))
@@ -266,6 +270,14 @@ def _gpu_events(activity: Sequence[list[Column]], names: _Names) -> list[GpuEven
         codes = np.array([names.code(f"CUDA graph {number}") for number in numbers.tolist()], dtype=np.int64)
         tables.append(_table(core, kind=Kind.GRAPH, name=codes[inverse]))
     return tables
+
+
+def _copy_name(kinds: int) -> str:
+    """The name of a copy, by the numbers of its direction and of both kinds of memory."""
+    rest, target = divmod(kinds, _KINDS)
+    copy, source = divmod(rest, _KINDS)
+    name, memory = _COPY_NAMES.get(copy, "Memcpy"), (_MEMORY.get(source), _MEMORY.get(target))
+    return f"{name} ({memory[0]} -> {memory[1]})" if all(memory) else name
 
 
 def _by_start(table: type[AnyEvents], parts: list[AnyEvents]) -> AnyEvents:

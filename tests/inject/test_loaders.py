@@ -1,4 +1,4 @@
-"""The workers of the loader that gives most batches."""
+"""The workers of the loader that gives most batches, and how often workers start."""
 
 from __future__ import annotations
 
@@ -26,3 +26,27 @@ def test_iterators_that_are_no_loader_s_say_nothing() -> None:
 
 def test_torch_still_calls_the_attribute_so() -> None:
     assert iter(DataLoader(DATA))._num_workers == 0
+
+
+def test_a_start_counts_with_the_first_batch_behind_it() -> None:
+    found, iterator = LoaderWorkers(), type("Iterator", (), {"_num_workers": 3})()
+    found.started(iterator, 50)
+    found.first(iter([1]), 1000)
+    found.first(iterator, 7)
+    found.first(iterator, 1000)
+    assert (found.starts, found.start_ns) == (1, 57)
+    passing = type("Iterator", (), {"_num_workers": 3, "_persistent_workers": False})()
+    found.ended(passing, 3)
+    found.ended(iterator, 1000)
+    assert found.start_ns == 60, "workers that persist are not shut down"
+    found.started(iter(DataLoader(DATA)), 50)
+    assert found.starts == 1, "a loader without workers starts none"
+
+
+def test_torch_keeps_the_workers_of_a_persistent_loader_in_this_attribute() -> None:
+    assert DataLoader(DATA)._iterator is None
+    loader = DataLoader(DATA, num_workers=1, persistent_workers=True)
+    assert loader._iterator is None
+    iterator = iter(loader)
+    assert loader._iterator is iterator
+    del iterator, loader

@@ -42,6 +42,22 @@ def test_events_become_columns(tmp_path: Path) -> None:
     assert [problem.reason for problem in trace.problems] == ["1 NVTX ranges have no end"]
 
 
+@pytest.mark.parametrize(
+    ("memory", "name"),
+    [
+        ([(0, 2)], "Memcpy HtoD (Pageable -> Device)"),
+        ([(1, 2)], "Memcpy HtoD (Pinned -> Device)"),
+        ([(7, 2)], "Memcpy HtoD"),
+        ([], "Memcpy HtoD"),
+    ],
+    ids=["pageable", "pinned", "unknown", "older version"],
+)
+def test_a_copy_is_named_by_its_memory(tmp_path: Path, memory: list[tuple[int, int]], name: str) -> None:
+    export = Export(copies=[(50, 60, 0, 7, 4, 41, 832, 1)], memory=memory)
+    (trace,) = nsys.read(export.write(tmp_path / "a.sqlite"))
+    assert [trace.names[code] for code in trace.gpu.name.tolist()] == [name]
+
+
 @pytest.mark.parametrize("text_ids", [False, True])
 def test_texts_of_ranges_beside_them_or_as_string_ids(tmp_path: Path, text_ids: bool) -> None:
     export = Export(kernels=[GEMM], ranges=[(0, 500, 41, "aorta.step", 60)], text_ids=text_ids)

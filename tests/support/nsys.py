@@ -20,6 +20,8 @@ class Export:
     """start, end, device, stream, correlation, pid, name"""
     copies: list[tuple[int, int, int, int, int, int, int, int]] = field(default_factory=list)
     """start, end, device, stream, correlation, pid, bytes, copyKind"""
+    memory: list[tuple[int, int]] = field(default_factory=list)
+    """srcKind and dstKind of each copy; empty: the columns are left out, as in older versions."""
     calls: list[tuple[int, int, int, str, int]] = field(default_factory=list)
     """start, end, pid, name, correlation"""
     ranges: list[tuple[int, int | None, int, str, int]] = field(default_factory=list)
@@ -47,12 +49,15 @@ class Export:
                 row += [1, 1, 1, 32, 1, 1] if grids else []
                 db.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({','.join('?' * len(row))})", row)
         if self.copies:
+            kinds = ", srcKind INT, dstKind INT" if self.memory else ""
             db.execute(
                 "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, deviceId INT, streamId INT,"
-                " correlationId INT, globalPid INT, bytes INT, copyKind INT)"
+                f" correlationId INT, globalPid INT, bytes INT, copyKind INT{kinds})"
             )
-            rows = [(*c[:5], process(c[5]), *c[6:]) for c in self.copies]
-            db.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?,?,?,?,?,?,?,?)", rows)
+            memory = self.memory or [()] * len(self.copies)
+            rows = [(*c[:5], process(c[5]), *c[6:], *m) for c, m in zip(self.copies, memory, strict=True)]
+            marks = ",".join("?" * len(rows[0]))
+            db.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES ({marks})", rows)
         if self.calls:
             db.execute(
                 "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME"

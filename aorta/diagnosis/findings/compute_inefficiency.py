@@ -47,11 +47,11 @@ def _costliest(seen: Observation) -> Mistake | None:
 
 
 def _measure(seen: Observation, policy: Policy) -> RuleResult:
-    threshold = policy.compute_inefficiency_pct
-    if seen.facts.profiler_weight is None or not seen.steps.costs:
+    threshold, mistake = policy.compute_inefficiency_pct, _costliest(seen)
+    # Kernels alone show some of the mistakes, but not that there is none.
+    if (seen.facts.profiler_weight is None and mistake is None) or not seen.steps.costs:
         reason = "not measurable: it needs traces with operators and kernels from every rank"
         return not_measured(KIND, threshold, STEP_SHARE, reason, remedy="profiling.enabled=true")
-    mistake = _costliest(seen)
     value = 100.0 * (1.0 - 1.0 / mistake.gain.value) if mistake else 0.0
     answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
     if not answer.fired or mistake is None:

@@ -17,6 +17,8 @@ _MANY_STEPS = 8
 _BURST = 0.8
 _FEW_STEPS = 0.25
 _APART = 0.25
+_WAITED_STEPS = 3
+"""Steps with a wait from which a difference between ranks counts: prefetched batches hide single waits."""
 
 
 class LoaderWaits(Struct, frozen=True):
@@ -24,13 +26,19 @@ class LoaderWaits(Struct, frozen=True):
 
     ms: dict[int, float]
     bursts: bool
+    few: bool
+    """The ranks waited in too few steps for a difference between them to tell anything."""
 
     def ranks(self, program: Program) -> list[int]:
         """The ranks that wait for more than a tenth of the step."""
         return [rank for rank, ms in self.ms.items() if program.share(ms) >= LEAST_SHARE]
 
     def some(self, program: Program) -> list[int]:
-        """The ranks that wait, if all other ranks wait for much less; else none."""
+        """The ranks that wait, if all other ranks wait for much less in enough steps; else none."""
+        return [] if self.few else self.alone(program)
+
+    def alone(self, program: Program) -> list[int]:
+        """The ranks that wait, if all other ranks wait for much less in the captured steps; else none."""
         found = self.ranks(program)
         others = [ms for rank, ms in self.ms.items() if rank not in found]
         typical = median([self.ms[rank] for rank in found]) if found else 0.0
@@ -39,13 +47,24 @@ class LoaderWaits(Struct, frozen=True):
 
 def waits(program: Program) -> LoaderWaits:
     """The waits of all ranks."""
-    each = {rank: _by_step(item) for rank, item in program.ranks.items()}
+    each = _in_common(program)
     total = np.concatenate(list(each.values()))
     steps = min(len(column) for column in each.values())
     order = np.sort(total)[::-1]
     first = order[: max(int(_FEW_STEPS * len(order)), 1)].sum()
     bursts = steps >= _MANY_STEPS and total.sum() > 0 and first >= _BURST * total.sum()
-    return LoaderWaits({rank: float(column.mean()) for rank, column in each.items()}, bool(bursts))
+    waited = max((int((column > 0).sum()) for column in each.values()), default=0)
+    return LoaderWaits(
+        {rank: float(column.mean()) for rank, column in each.items()}, bool(bursts), waited < _WAITED_STEPS
+    )
+
+
+def _in_common(program: Program) -> dict[int, Floats]:
+    """The waits of the steps that all ranks have."""
+    numbers = set.intersection(*(set(item.numbers.tolist()) for item in program.ranks.values()))
+    return {
+        rank: _by_step(item)[np.isin(item.numbers, sorted(numbers))] for rank, item in program.ranks.items()
+    }
 
 
 def _by_step(item: RankProgram) -> Floats:

@@ -16,8 +16,12 @@ import numpy as np
 
 from aorta.artefacts.events import Column
 from aorta.artefacts.hostline import ComputeKind, Tag
-from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
+from aorta.artefacts.instrument_record import CHECKPOINT
+from aorta.artefacts.mistakes import MistakePlace
+from aorta.diagnosis.mistake import Mask, MistakeSpec, ObservedSign, Program, RankProgram, Sign
+from aorta.diagnosis.mistakes._recorded import recorded, without_share
 from aorta.diagnosis.mistakes._recurring import often
+from aorta.diagnosis.observation import Observation
 from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_COPIES = 20
@@ -89,6 +93,36 @@ def _fixed(item: RankProgram) -> ReplayChanges:
     return ReplayChanges(work_ns=left, dropped=copies)
 
 
+def _observe(seen: Observation) -> ObservedSign | None:
+    records = recorded(seen)
+    saves = {} if records is None else records.rare.get("checkpoint", {})
+    ranks = [rank for rank, item in saves.items() if item.share >= _LEAST_SHARE]
+    if records is None or not ranks:
+        return None
+    most = max(ranks, key=lambda rank: saves[rank].share)
+    return ObservedSign(
+        without_share(saves[most].share, once=saves[most].count < 2),
+        ranks=ranks if len(ranks) < len(records.rows) else (),
+        evidence={
+            "steps_with_checkpoint": saves[most].count,
+            "share_of_time": {str(rank): round(item.share, 3) for rank, item in saves.items()},
+        },
+        where=_place(seen, most),
+        # Steps with a checkpoint are not sampled.
+        sampled=False,
+    )
+
+
+def _place(seen: Observation, rank: int) -> MistakePlace | None:
+    """The line that calls `torch.save` most often, by the hooks; None: they did not see it."""
+    places = seen.host.stacks[rank].places if rank in seen.host.stacks else []
+    saving = [place for place in places if place.part == CHECKPOINT and not place.package]
+    if not saving:
+        return None
+    most = max(saving, key=lambda place: place.samples)
+    return MistakePlace(function=most.function, file=most.file, line=most.line)
+
+
 SPEC = MistakeSpec(
     id="ckpt_stall",
     before="""\
@@ -103,6 +137,7 @@ future = dcp.async_save(model.state_dict(), checkpoint_id=path)
         "ckpt_stall (one H200)",
     ),
     look=_look,
-    shown_by="traces",
+    shown_by="traces, and step records, in which a checkpoint marks its step",
+    observe=_observe,
     parts=("other",),
 )

@@ -27,8 +27,9 @@ def _look(program: Program) -> Sign | None:
     def frees(item: RankProgram) -> bool:
         counts = item.line.census.counts
         each = counts.get("allocating_steps", 0.0) >= _LEAST_STEPS
-        many = counts.get("allocator_calls", 0.0) >= _LEAST_CALLS
-        return each and many and program.share(item.tagged_ms(Tag.ALLOCATOR)) >= _LEAST_SHARE
+        many = counts.get("allocator_calls", 0.0) >= _LEAST_CALLS and counts.get("frees", 0.0) > 0.0
+        cost = item.tagged_ms(Tag.ALLOCATOR) + item.per_step(_behind(item))
+        return each and many and program.share(cost) >= _LEAST_SHARE
 
     ranks = [rank for rank, item in program.ranks.items() if frees(item)]
     if not ranks:

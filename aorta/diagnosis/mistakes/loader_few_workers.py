@@ -13,19 +13,37 @@ What to do:
 from __future__ import annotations
 
 from aorta.artefacts.mistakes import MistakePlace
-from aorta.diagnosis.mistake import MistakeSpec, Program, Sign
+from aorta.diagnosis.mistake import MistakeSpec, ObservedSign, Program, Sign
 from aorta.diagnosis.mistakes._loaders import waits, without_waits
+from aorta.diagnosis.mistakes._recorded import gain_without, recorded, starts_ms, starved, waiting, workers
+from aorta.diagnosis.observation import Observation
 
 
 def _look(program: Program) -> Sign | None:
     found = waits(program)
     ranks = found.ranks(program)
-    if not ranks or found.bursts or found.some(program):
+    if not ranks or found.bursts or found.alone(program):
         return None
     return Sign(
         {rank: without_waits(item) for rank, item in program.ranks.items()},
         where=MistakePlace(function="DataLoader.__next__"),
         evidence={"loader_wait_ms_per_step": round(max(found.ms.values()), 2)},
+    )
+
+
+def _observe(seen: Observation) -> ObservedSign | None:
+    records = recorded(seen)
+    ranks, alone = waiting(records) if records is not None else ([], False)
+    if records is None or alone or 2 * len(ranks) <= len(records.rows):
+        return None
+    count = workers(seen, ranks)
+    # More workers gain nothing where no CPU is free for them, and a start is another mistake.
+    wait_ms = max(row.data_wait_ms for row in records.rows)
+    if not count or starved(seen, records) or starts_ms(seen, ranks) >= wait_ms / 2:
+        return None
+    return ObservedSign(
+        gain_without(records, "data_loading"),
+        evidence={"loader_wait_ms_per_step": round(wait_ms, 2), "workers": count},
     )
 
 
@@ -43,5 +61,7 @@ loader = DataLoader(dataset, batch_size=32, num_workers=8, pin_memory=True, pers
         "loader_few_workers (one H200)",
     ),
     look=_look,
-    shown_by="traces",
+    shown_by="traces, and step records with the number of workers, where CPUs are free",
+    observe=_observe,
+    replaces=("loader_few_workers", "loader_rank1", "loader_serial"),
 )

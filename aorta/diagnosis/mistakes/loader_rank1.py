@@ -13,8 +13,10 @@ What to do:
 from __future__ import annotations
 
 from aorta.artefacts.mistakes import MistakePlace
-from aorta.diagnosis.mistake import MistakeSpec, Program, Sign
+from aorta.diagnosis.mistake import MistakeSpec, ObservedSign, Program, Sign
 from aorta.diagnosis.mistakes._loaders import waits, without_waits
+from aorta.diagnosis.mistakes._recorded import gain_without, recorded, starved, waiting
+from aorta.diagnosis.observation import Observation
 
 
 def _look(program: Program) -> Sign | None:
@@ -30,6 +32,20 @@ def _look(program: Program) -> Sign | None:
     )
 
 
+def _observe(seen: Observation) -> ObservedSign | None:
+    records = recorded(seen)
+    ranks, alone = waiting(records) if records is not None else ([], False)
+    if records is None or not alone or 2 * len(ranks) > len(records.rows) or starved(seen, records):
+        return None
+    return ObservedSign(
+        gain_without(records, "data_loading", ranks),
+        ranks=ranks,
+        evidence={
+            "loader_wait_ms_per_step": {str(row.rank): round(row.data_wait_ms, 2) for row in records.rows}
+        },
+    )
+
+
 SPEC = MistakeSpec(
     id="loader_rank1",
     before="""\
@@ -41,6 +57,9 @@ paths = files[rank::world_size]  # all of them on the same storage
     predicted_by="replay in which these ranks' batches are ready in time",
     captures=("loader_rank1 (two H200, records and traces)",),
     look=_look,
-    shown_by="traces",
+    shown_by="traces, and step records where CPUs are free",
+    observe=_observe,
+    parts=("data",),
+    replaces=("loader_rank1", "loader_few_workers"),
     of_ranks=True,
 )

@@ -16,8 +16,10 @@ import numpy as np
 
 from aorta.artefacts.hostline import Item, Tag
 from aorta.artefacts.mistakes import MistakePlace
-from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.diagnosis.mistake import MistakeSpec, ObservedSign, Program, RankProgram, Sign
+from aorta.diagnosis.mistakes._recorded import recorded, starts_ms, without_share
 from aorta.diagnosis.mistakes._recurring import often
+from aorta.diagnosis.observation import Observation
 from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_SHARE = 0.05
@@ -48,6 +50,21 @@ def _fixed(item: RankProgram) -> ReplayChanges:
     return ReplayChanges(work_ns=np.maximum(left, 0.0), unheld=item.table.item == Item.LOADER)
 
 
+def _observe(seen: Observation) -> ObservedSign | None:
+    records = recorded(seen)
+    if records is None:
+        return None
+    step_ms = max(row.step_ms for row in records.rows)
+    cost = {row.rank: starts_ms(seen, [row.rank]) for row in records.rows}
+    if 2 * sum(ms >= _LEAST_SHARE * step_ms for ms in cost.values()) <= len(cost):
+        return None
+    starts = max(one.loader_starts or 0 for one in seen.host.stacks.values())
+    return ObservedSign(
+        without_share(max(cost.values()) / step_ms, once=starts < 2),
+        evidence={"starts": starts, "start_ms_per_step": round(max(cost.values()), 2)},
+    )
+
+
 SPEC = MistakeSpec(
     id="loader_respawn",
     before="""\
@@ -59,5 +76,6 @@ loader = DataLoader(dataset, batch_size=32, num_workers=8, persistent_workers=Tr
     predicted_by=("replay without the time in which workers start. Every batch is ready in time"),
     captures=("loader_respawn",),
     look=_look,
-    shown_by="traces",
+    shown_by="traces, and the hooks' count of starts",
+    observe=_observe,
 )

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from aorta.artefacts.hostline import Tag
 from aorta.artefacts.mistakes import MistakePlace
-from aorta.diagnosis.mistake import MistakeSpec, Program, Sign
+from aorta.diagnosis.mistake import MistakeSpec, ObservedSign, Program, Sign
+from aorta.diagnosis.mistakes._recorded import gain_without, recorded, waiting, workers
+from aorta.diagnosis.observation import Observation
 
 _LEAST_SHARE = 0.1
 
@@ -31,6 +33,17 @@ def _look(program: Program) -> Sign | None:
     )
 
 
+def _observe(seen: Observation) -> ObservedSign | None:
+    records = recorded(seen)
+    ranks, alone = waiting(records) if records is not None else ([], False)
+    if records is None or alone or 2 * len(ranks) <= len(records.rows) or workers(seen, ranks) != 0:
+        return None
+    cost = max(row.data_wait_ms for row in records.rows)
+    return ObservedSign(
+        gain_without(records, "data_loading"), evidence={"loading_ms_per_step": round(cost, 2), "workers": 0}
+    )
+
+
 SPEC = MistakeSpec(
     id="loader_serial",
     before="""\
@@ -42,6 +55,8 @@ loader = DataLoader(dataset, batch_size=32, num_workers=8, pin_memory=True, pers
     predicted_by="replay without the loader's work in the training process",
     captures=("loader_serial (one H200)",),
     look=_look,
-    shown_by="traces",
+    shown_by="traces, and step records with the number of workers",
+    observe=_observe,
+    replaces=("loader_serial", "loader_few_workers"),
     parts=("data",),
 )

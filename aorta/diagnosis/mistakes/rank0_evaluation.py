@@ -12,9 +12,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.diagnosis.mistake import MistakeSpec, ObservedSign, Program, RankProgram, Sign
 from aorta.diagnosis.mistakes._compute import reads_values, without_beyond
+from aorta.diagnosis.mistakes._recorded import (
+    gain_without,
+    longer_hosts,
+    own_place,
+    recorded,
+    without_share,
+)
 from aorta.diagnosis.mistakes._recurring import often
+from aorta.diagnosis.observation import Observation
 from aorta.metrics.line_replay import ReplayChanges
 
 _MORE = 1.3
@@ -56,6 +64,31 @@ def _cost_ms(item: RankProgram, change: ReplayChanges) -> float:
     return item.per_step(item.work_ns - change.work_ns)
 
 
+def _observe(seen: Observation) -> ObservedSign | None:
+    """Validations that only some ranks have, or a forward pass outside of the one that trains."""
+    records = recorded(seen)
+    if records is None:
+        return None
+    found = records.rare.get("validation", {})
+    ranks = [rank for rank, item in found.items() if item.share >= _LEAST_SHARE]
+    others = [found[row.rank].share for row in records.rows if row.rank in found and row.rank not in ranks]
+    if ranks and 2 * len(ranks) <= len(records.rows) and not others:
+        most = max(ranks, key=lambda rank: found[rank].share)
+        return ObservedSign(
+            without_share(found[most].share, once=found[most].count < 2),
+            ranks=ranks,
+            evidence={"share_of_time": {str(rank): round(item.share, 3) for rank, item in found.items()}},
+        )
+    longer = longer_hosts(records)
+    if own_place(seen.host.stacks, longer, forward=True) is None:
+        return None
+    return ObservedSign(
+        gain_without(records, "host", sorted(longer)),
+        ranks=sorted(longer),
+        evidence={"host_ms_per_step": {str(row.rank): round(row.host_ms, 2) for row in records.rows}},
+    )
+
+
 SPEC = MistakeSpec(
     id="rank0_evaluation",
     before="""\
@@ -69,7 +102,8 @@ if step % 100 == 0:
     predicted_by=("replay without the launches and the work that only this rank does in these steps"),
     captures=(),
     look=_look,
-    shown_by="traces",
+    shown_by="traces, and step records with sampled stacks",
+    observe=_observe,
     parts=("other",),
     of_equal_ranks=True,
     of_ranks=True,

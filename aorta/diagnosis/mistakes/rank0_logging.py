@@ -14,8 +14,10 @@ from __future__ import annotations
 import numpy as np
 
 from aorta.artefacts.hostline import ComputeKind, Tag
-from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.diagnosis.mistake import MistakeSpec, ObservedSign, Program, RankProgram, Sign
 from aorta.diagnosis.mistakes._compute import reads_values, without_beyond
+from aorta.diagnosis.mistakes._recorded import gain_without, longer_hosts, own_place, recorded
+from aorta.diagnosis.observation import Observation
 from aorta.metrics.line_replay import Floats, ReplayChanges
 
 _LEAST_SHARE = 0.1
@@ -122,6 +124,19 @@ def _fixed(item: RankProgram) -> ReplayChanges:
     return ReplayChanges(work_ns=item.work_ns - _own_ns(item), dropped=copies)
 
 
+def _observe(seen: Observation) -> ObservedSign | None:
+    """Work of some ranks outside of forward, backward and update, at a place where the others are not."""
+    records = recorded(seen)
+    longer = {} if records is None else longer_hosts(records)
+    if records is None or own_place(seen.host.stacks, longer, forward=False) is None:
+        return None
+    return ObservedSign(
+        gain_without(records, "host", sorted(longer)),
+        ranks=sorted(longer),
+        evidence={"host_ms_per_step": {str(row.rank): round(row.host_ms, 2) for row in records.rows}},
+    )
+
+
 SPEC = MistakeSpec(
     id="rank0_logging",
     before="""\
@@ -143,7 +158,9 @@ if rank == 0 and step % 50 == 0:
         "rank0_logging (two H200, records and traces)",
     ),
     look=_look,
-    shown_by="traces",
+    shown_by="traces, and step records with sampled stacks",
+    observe=_observe,
+    yields_to=("ckpt_stall", "gc_pauses", "rank0_evaluation"),
     parts=("other",),
     of_ranks=True,
     least_gain=1.05,

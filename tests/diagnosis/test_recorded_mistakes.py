@@ -1,0 +1,167 @@
+"""Mistakes that step records show by themselves; each has a twin in which the same is small."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction
+from aorta.artefacts.measured import RankBreakdown
+from aorta.artefacts.mistakes import Mistake
+from aorta.artefacts.weight import Estimate
+from aorta.diagnosis.observation import Observation, ObservedRecords
+from aorta.diagnosis.observed_mistakes import with_observed
+from aorta.metrics.node_load import NodeLoad
+from aorta.metrics.rare_steps import RareSteps
+from tests.support.findings import IDLE, changed, context
+
+FULL = NodeLoad(95.0, 50.0, 2.0, 0.0)
+
+
+def named(seen: Observation) -> dict[str, Mistake]:
+    return {item.id: item for item in with_observed(seen).facts.mistakes}
+
+
+def hooked(rank: int, **values: object) -> InstrumentRecord:
+    record = InstrumentRecord(
+        rank=rank,
+        pid=rank,
+        python="python",
+        python_version="3.12",
+        torch_version="2.11",
+        steps=20,
+        samples={"other": 50, "forward": 50},
+    )
+    return msgspec.convert({**msgspec.to_builtins(record), **values}, InstrumentRecord)
+
+
+def place(function: str, samples: int) -> SampledFunction:
+    return SampledFunction(part="other", function=function, file="train.py", line=12, samples=samples)
+
+
+def run(
+    waits: Sequence[float] = (0.0, 0.0),
+    hosts: Sequence[float] = (10.0, 10.0),
+    *,
+    steps: int = 20,
+    workers: int | None = 2,
+    load: NodeLoad = IDLE,
+    **records: object,
+) -> Observation:
+    """A run of the user's own program with steps of 100 ms, which no replay explains."""
+    like = context().steps.breakdown.per_rank[0]
+    rows: list[RankBreakdown] = [
+        replace(like, rank=rank, data_wait_ms=wait, host_ms=host)
+        for rank, (wait, host) in enumerate(zip(waits, hosts, strict=True))
+    ]
+    stacks = {rank: hooked(rank, loader_workers=workers) for rank in range(len(rows))}
+    made = ObservedRecords(steps, rows, **records)  # type: ignore[arg-type]
+    return changed(context(), config=None, loads={"node0": load}, stacks=stacks, recorded=made)
+
+
+def test_nothing_is_named_where_nothing_was_recorded() -> None:
+    assert named(context()) == {}
+    assert named(run()) == {}
+
+
+def test_a_loader_without_workers() -> None:
+    found = named(run((40.0, 40.0), workers=0))["loader_serial"]
+    assert found.gain.value == pytest.approx(100 / 60)
+    assert found.ranks == []
+    assert named(run((9.0, 9.0), workers=0)) == {}
+    assert named(run((40.0, 40.0), workers=None)) == {}, "the number of workers is not known"
+
+
+def test_a_loader_with_too_few_workers() -> None:
+    assert list(named(run((40.0, 40.0)))) == ["loader_few_workers"]
+    assert named(run((40.0, 40.0), steps=9)) == {}
+    # More workers would wait for a CPU, too; a turn on it does not take most of the step.
+    assert named(run((40.0, 40.0), load=FULL)) == {}
+    assert list(named(run((60.0, 60.0), load=FULL))) == ["loader_few_workers"]
+
+
+def test_a_loader_that_is_slow_on_one_rank() -> None:
+    found = named(run((0.0, 40.0)))["loader_rank1"]
+    assert found.ranks == [1]
+    assert found.gain.value == pytest.approx(100 / 60)
+    assert "loader_rank1" not in named(run((20.0, 40.0)))
+
+
+@pytest.mark.parametrize(("few", "left"), [("loader_few_workers", "loader_rank1"), ("anomaly", "anomaly")])
+def test_records_of_many_steps_tell_waits_apart_better_than_few_traced_steps(few: str, left: str) -> None:
+    seen = run((0.0, 40.0))
+    traced = Mistake(id=few, title="", ranks=[], where=None, gain=Estimate(value=1.2, low=1.0, high=2.0))
+    found = named(replace(seen, facts=msgspec.structs.replace(seen.facts, mistakes=[traced])))
+    assert left in found
+    assert ("loader_few_workers" in found) is False
+
+
+@pytest.mark.parametrize(("ms", "named_as"), [(200.0, True), (80.0, False), (0.0, False)])
+def test_workers_that_start_anew(ms: float, named_as: bool) -> None:
+    seen = run((30.0, 30.0), load=FULL)
+    # 200 ms in 20 steps of 100 ms.
+    stacks = {rank: hooked(rank, loader_workers=2, loader_starts=4, loader_start_ms=ms) for rank in (0, 1)}
+    found = named(changed(seen, stacks=stacks))
+    assert ("loader_respawn" in found) is named_as
+    if named_as:
+        assert found["loader_respawn"].gain.value == pytest.approx(1 / (1 - 10 / 100))
+
+
+def test_a_checkpoint_costs_its_share_of_the_time() -> None:
+    found = named(run(rare={"checkpoint": {0: RareSteps(3, 0.2)}}))["ckpt_stall"]
+    assert found.ranks == [0]
+    assert found.gain.value == pytest.approx(1 / 0.8)
+    assert found.gain.low > 1.0
+    once = named(run(rare={"checkpoint": {0: RareSteps(1, 0.2), 1: RareSteps(1, 0.2)}}))["ckpt_stall"]
+    assert (once.ranks, once.gain.low) == ([], 1.0)
+    assert named(run(rare={"checkpoint": {0: RareSteps(3, 0.04)}})) == {}
+
+
+def test_the_line_of_a_checkpoint_is_the_one_that_saves() -> None:
+    saving = SampledFunction(part="checkpoint", function="save", file="train.py", line=7, samples=2)
+    seen = run(rare={"checkpoint": {0: RareSteps(3, 0.2)}})
+    stacks = {0: hooked(0, places=[place("main", 40), saving]), 1: hooked(1)}
+    where = named(changed(seen, stacks=stacks))["ckpt_stall"].where
+    assert where is not None
+    assert (where.function, where.line) == ("save", 7)
+    # Samples of other steps do not tell it.
+    assert named(changed(seen, stacks={0: hooked(0, places=[place("main", 40)])}))["ckpt_stall"].where is None
+
+
+def test_a_validation_on_one_rank_alone() -> None:
+    found = named(run(rare={"validation": {0: RareSteps(3, 0.5)}}))["rank0_evaluation"]
+    assert found.ranks == [0]
+    assert found.gain.value == pytest.approx(2.0)
+    assert named(run(rare={"validation": {0: RareSteps(3, 0.5), 1: RareSteps(3, 0.5)}})) == {}
+    assert named(run(rare={"validation": {0: RareSteps(3, 0.05)}})) == {}
+
+
+@pytest.mark.parametrize(
+    ("function", "id_"), [("Net.forward", "rank0_evaluation"), ("write_histograms", "rank0_logging")]
+)
+def test_work_of_one_rank_is_told_by_its_place(function: str, id_: str) -> None:
+    seen = run(hosts=(50.0, 10.0))
+    mine, others = hooked(0, places=[place(function, 40)]), hooked(1, places=[place(function, 1)])
+    found = named(changed(seen, stacks={0: mine, 1: others}))
+    assert list(found) == [id_]
+    assert found[id_].ranks == [0]
+    assert found[id_].where is not None
+    assert (found[id_].where.function, found[id_].where.line) == (function, 12)
+    assert found[id_].gain.value == pytest.approx(100 / 60)
+
+
+@pytest.mark.parametrize("samples", [40, 25])
+def test_work_that_all_ranks_do_is_not_of_one_rank(samples: int) -> None:
+    seen = run(hosts=(50.0, 10.0))
+    stacks = {rank: hooked(rank, places=[place("write", 40 if rank == 0 else samples)]) for rank in (0, 1)}
+    assert named(changed(seen, stacks=stacks)) == {}
+    # The same places with hosts that work as long say nothing.
+    apart = {0: hooked(0, places=[place("write", 40)]), 1: hooked(1, places=[])}
+    assert named(changed(run(hosts=(12.0, 10.0)), stacks=apart)) == {}
+
+
+def test_host_work_without_a_place_is_no_mistake() -> None:
+    assert named(run(hosts=(50.0, 10.0))) == {}
