@@ -73,9 +73,9 @@ def analyse_traces(
         problems: what was wrong with other traces and with the samples.
         overrides: of thresholds, `thresholds.KEY=VALUE`.
 
-    Traces of several formats are of several runs of one job: the format with the most ranks, then the one
-    with sizes of collectives, then the most steps, is analysed; if another one leads to a different verdict,
-    a note says so.
+    Traces of several formats come from several runs of one job. The format with the most ranks is analysed,
+    then the one with sizes of collectives, then the one with the most steps. If another format leads to a
+    different verdict, a note says so.
     """
     found, limits = captures(summaries), AppliedThresholds.of(Thresholds(), overrides)
     every = list(dict.fromkeys([*(item for summary in summaries for item in summary.problems), *problems]))

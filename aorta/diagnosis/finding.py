@@ -1,7 +1,7 @@
 """The form of a finding: one specification object, and the arithmetic that several findings share.
 
-Each module of `aorta.diagnosis.findings` exports one `FindingSpec`. Every field is required, so that a
-forgotten one fails at import and in the type check; `None` says that the finding has no such thing.
+Each module of `aorta.diagnosis.findings` exports one `FindingSpec`. Every field is required, so a missing
+field fails at import and in the type check. `None` means that the field does not apply to the finding.
 """
 
 from __future__ import annotations

@@ -91,9 +91,10 @@ def from_traces(
 def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Policy) -> Observation:
     """Returns a run's observation with what its traces add.
 
-    They stand for its breakdown, waits and host where every rank has enough whole steps of a known breakdown
-    that are steady by the records: a part of the ranks would leave the others' waits unknown. Throughput is
-    always the records'. Otherwise a note says why the breakdown is of the records.
+    Traces are used for breakdown, waits and host work if every rank has enough whole steps with a known
+    breakdown that are steady according to the records. With traces of only some ranks, the waits of the
+    others would be unknown. Throughput is always the records'. Otherwise a note says why the breakdown is of
+    the records.
 
     Args:
         seen: the run by its step records.

@@ -48,9 +48,9 @@ def window_evidence(seen: Observation) -> dict[str, bool]:
 def idle_inside_ms(seen: Observation) -> float:
     """Returns the GPU's idle time inside of compute's windows.
 
-    By steps recorded kernel by kernel; else what is left of the time in which no kernel ran at all, when all
-    that lies outside of the windows is taken from it; 0 where nothing tells, and by traces, which have it in
-    the host's part.
+    The value comes from steps recorded kernel by kernel. Otherwise it is the time in which no kernel ran at
+    all, minus all idle time outside of the windows. It is 0 if unknown, and for traces, which count this
+    time as host work.
     """
     recorded, busy = launches(seen), driver_busy_pct(seen)
     if recorded is not None:
@@ -71,8 +71,8 @@ def idle_inside_share(seen: Observation) -> float:
 
 
 def host_ms(seen: Observation) -> float:
-    """Returns all of the mean step in which the device idles for the host: inside of windows and outside, and
-    behind waits for other ranks that the own host takes anyway.
+    """Returns the time per mean step in which the device waits for host work. It includes time inside and
+    outside of windows, and waits for other ranks that would remain because of the rank's own host work.
     """
     return fmean(item.host_ms + item.own_host_wait_ms for item in seen.steps.costs) + idle_inside_ms(seen)
 
@@ -88,8 +88,8 @@ def launch_bound(seen: Observation) -> bool:
 
 
 def idles_for_launches(idle: HostIdle) -> bool:
-    """Returns whether most of the idle time lies in short gaps; or hardly any launch finds the GPU at work,
-    while nothing synchronises them and no few long pauses are what it waits for.
+    """Returns True if most of the idle time is in short gaps. Also returns True if almost every launch finds
+    an idle GPU, nothing synchronises them, and the GPU does not wait for a few long pauses.
     """
     if idle.short_gaps_ms > idle.long_gaps_ms:
         return True

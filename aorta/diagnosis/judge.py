@@ -30,8 +30,8 @@ def judge(seen: Observation, policy: Policy) -> Analysis:
 def weigh(answers: Mapping[Kind, RuleResult], seen: Observation, policy: Policy) -> Analysis:
     """Returns the analysis that the answers of the findings come to.
 
-    A finding whose removal gains nothing by the replay, within its interval, is none, nor is one that nothing
-    supports once waits are charged to their causes: its answer says so.
+    A finding is dropped if the interval of its replayed gain includes zero, or if nothing supports it once
+    waits are charged to their causes. Its answer says so.
     """
     dropped: dict[Kind, str] = {}
     found = {kind: with_actions(answer.finding, seen) for kind, answer in answers.items() if answer.finding}

@@ -1,8 +1,8 @@
 """Plug-ins: a folder of modules, each of which explains one thing in its docstring and exports one object.
 
-A module's docstring starts with a title line and has three headings, each a line of its own that ends with a
-colon: `What it finds:`, `Why it costs time:`, `What to do:`. Tables, pages and `aorta explain` are made of
-these, so a module without them does not load.
+A module's docstring starts with a title line and has three headings. Each heading is a separate line that
+ends with a colon: `What it finds:`, `Why it costs time:`, `What to do:`. Tables, pages and `aorta explain`
+are made of these, so a module without them does not load.
 """
 
 from __future__ import annotations

@@ -86,9 +86,9 @@ def within_noise(spec: FindingSpec, what: WhatIf, seen: Observation, policy: Pol
     """Returns why a finding's effect is no effect, in words; None if it has one.
 
     The gain of these very steps, resampled, must lie above the finding's least gain, or above none at all.
-    Where the same thing ran four times or more before, the gain must also be more than such runs differ by
-    without the causes that were found in them: less is seen again with nothing changed. What is not known of
-    those causes is no difference between runs.
+    If the same program ran at least four times before, the gain must also exceed the difference between
+    these runs, without the causes that were found in them. A smaller gain can occur even if nothing changed.
+    What is not known of those causes is no difference between runs.
     """
     return _noise(spec, what.speedup, what.effect_interval, seen, policy)
 

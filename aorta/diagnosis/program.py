@@ -39,9 +39,9 @@ _VALUE = re.compile(r"[\d.eE_+-]+")
 def program(manifest: Manifest | None) -> str | None:
     """The trainer with its workload, or the user's command; None where nothing says.
 
-    Of a user's command, the interpreter is left out. Not compared, and written as `*`, are the run's own
-    directory, paths that are no script, and numbers given to options whose name says batch, step, epoch or
-    iter.
+    Of a user's command, the interpreter is left out. Some arguments are not compared and are written as `*`:
+    the run's own directory, paths that are not scripts, and numbers of options with batch, step, epoch or
+    iter in their name.
     """
     if manifest is None or not manifest.plan.command:
         return None

@@ -149,10 +149,10 @@ def slow_loaders(costs: list[RankCosts], share: float, threshold_pct: float) -> 
 def waited_for(costs: list[RankCosts], share: float, late: LatenessTable | None) -> list[int]:
     """The ranks whose compute or host work the others wait for, if they stand out; empty if none does.
 
-    A rank is chosen if it is charged with `share` or more of the costliest rank's charge. If a chosen rank is
-    late for good in most steps, so are the ranks that are late for good by `share` or more of its lateness:
-    where all ranks of a node are slow together, only the last one is charged, and without it the next one
-    would be the last.
+    A rank is chosen if it is charged with `share` or more of the costliest rank's charge. If a chosen rank
+    is persistently late in most steps, ranks with at least `share` of its lateness are chosen, too. If all
+    ranks of a node are slow together, only the last one is charged, and without it the next one would be
+    last.
 
     The chosen ranks stand out if they are late at least twice as often as any other rank that is late by as
     much. They must also be late in most steps, or carry most of the charge beyond the part that as many ranks
@@ -224,8 +224,8 @@ def _as_late(costly: Set[int], share: float, late: LatenessTable | None) -> set[
 
 
 def _held_up(costs: list[RankCosts], costly: Set[int], share: float, late: LatenessTable | None) -> set[int]:
-    """Returns the ranks that are late because of one of `costly`, which they meet before the others wait:
-    they take no longer than most, and the costly one does.
+    """Returns the ranks that are late because they wait for one of `costly` before the other ranks wait for
+    them. Their own work takes no longer than that of most ranks, but the costly rank's work does.
     """
     own = {item.rank: item.takes_ms("compute") + item.takes_ms("host") for item in costs}
     usual = median_low(own.values())
@@ -246,9 +246,9 @@ def _without(late: LatenessTable | None, ranks: Set[int]) -> LatenessTable | Non
 def _as_slow(
     costs: list[RankCosts], charges: Mapping[Charge, float], costly: Set[int], share: float
 ) -> set[int]:
-    """The ranks that take longer than most do by `share` or more of what such a one of `costly` does, where
-    that explains most of what it is charged with: they come late to each of many collectives by little, and
-    without that one the others would wait for them.
+    """These are the ranks whose extra time is at least `share` of the extra time of one of `costly`, if that
+    time explains most of its charge. They are slightly late at each of many collectives, and without the
+    costly rank the others would wait for them.
     """
     found: set[int] = set()
     causes: tuple[tuple[Cause, Cause], ...] = (("compute", "host"), ("host", "compute"))

@@ -40,9 +40,10 @@ def explain(found: Found, seen: Observation, policy: Policy) -> list[Finding]:
 def _symptoms(found: Found, seen: Observation, policy: Policy) -> dict[Kind, Kind]:
     """Returns each symptom's cause.
 
-    A finding says itself what it is a symptom of, or another one claims it; a cause that is a symptom itself
-    hands its symptoms on. What yields to any cause that takes time is a symptom of the costliest one, or else
-    of a cause that takes no time by itself and has symptoms.
+    A finding names its own cause, or another finding claims it as a symptom. If a cause is itself a symptom,
+    its symptoms are passed on. A finding that yields to any cause that takes time is a symptom of the
+    costliest one. If there is none, it is a symptom of a cause that takes no time by itself but has
+    symptoms.
     """
     specs = [spec for kind, spec in FINDINGS.items() if kind in found]
     waits = _waits(found, seen)
@@ -90,8 +91,8 @@ def weight(finding: Finding, findings: Sequence[Finding], seen: Observation) -> 
 def with_costs(findings: Sequence[Finding], seen: Observation) -> list[Finding]:
     """Returns the findings with what they cost, causes first, the costliest first.
 
-    A cause costs what it takes, and no more than a replay without all of it gains: where other ranks' hosts
-    need the step as well, who is last in it takes all of it and costs next to nothing.
+    The cost of a cause is its time, but at most the gain of a replay without all of it. If the host work of
+    other ranks also fills the step, the last rank takes the whole step but costs almost nothing.
     """
     made = []
     for finding in findings:

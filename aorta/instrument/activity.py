@@ -2,13 +2,10 @@
 
 The trace is the one that torch.profiler has just exported in this process, with CUDA activity only. The
 window of a collective runs from *ready* to *done*, by events; its execution is that of its kernel. Each is
-
-    window = launch + queue + execution + tail
-
-where launch ends when the host's launch call returns, queue when the kernel starts, and tail is between the
-kernel's end and the event after it. In the queue a kernel waits for room on the GPU, or behind another
-collective of its communicator, wherever that was launched. Events and kernels are on two clocks; the offset
-is the smallest tail, which is set to zero.
+window = launch + queue + execution + tail. The launch ends when the host's launch call returns, and the
+queue time when the kernel starts. The tail is the time between the kernel's end and the event after it. In
+the queue a kernel waits for room on the GPU, or behind another collective of its communicator, wherever that
+was launched. Events and kernels are on two clocks; the offset is the smallest tail, which is set to zero.
 """
 
 from __future__ import annotations

@@ -65,9 +65,8 @@ DETAIL_STEPS = 30
 """Steps in a row that are timed part by part: what ranks did since they were last together needs neighbours.
 """
 GPU_INTERVAL = 40
-"""Blocks from one that is timed part by part to the next, on a GPU: recording a hundred events makes a step
-that is bound by its host 5 to 15 % longer, and all steps together may become 1 % longer at most, whole ones
-included.
+"""On a GPU, one block in this many is timed part by part. Recording a hundred events makes a host-bound step
+5 to 15 % longer. All steps together, including those timed as a whole, may become at most 1 % longer.
 """
 
 
@@ -95,11 +94,12 @@ class StepSchedule:
         self._sampled = sampled
 
     def of(self, global_step: int) -> tuple[Phase, bool, int]:
-        """The phase: `warmup` for the first steps; `profiler` where an external capture starts and in the
-        step after it, while nsys makes its report, and where kernels are sampled; else `steady`.
+        """The phase: `warmup` for the first steps, otherwise `steady`. It is `profiler` where an external
+        capture starts and in the step after it, while nsys makes its report, and where kernels are sampled.
 
-        Whether the step is timed part by part. So are warm-up, in which what a first mark needs is made, and
-        steps of the profiler; after it the first of each `capture.detail_interval` blocks of `DETAIL_STEPS`.
+        Whether the step is timed part by part. Warm-up steps are also detailed, because they create
+        everything that a first mark needs, and so are steps of the profiler. Afterwards, the first of each
+        `capture.detail_interval` blocks of `DETAIL_STEPS` is detailed.
 
         And the next step for which this has to be asked: all before are of the same kind.
         """

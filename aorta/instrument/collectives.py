@@ -1,13 +1,13 @@
 """Collectives where they can be timed.
 
-Events around an asynchronous collective would bracket its enqueueing. So each one is called synchronously in
-the context of a stream that waits for an event of the producer of its data, and an event of that stream
-follows it; whoever uses the result waits for that. The window of a collective is therefore *ready to done*:
-from the moment its data are there until its result is. On the host, a blocking collective is timed by the
-calling thread, and an asynchronous one until its future completes.
+Events around an asynchronous collective would bracket its enqueueing. Each collective is therefore called
+synchronously in the context of a stream that waits for an event of its data's producer. An event of that
+stream follows the collective, and the user of the result waits for it. The window of a collective is
+therefore *ready to done*: from the moment its data are there until its result is. On the host, a blocking
+collective is timed by the calling thread, and an asynchronous one until its future completes.
 
-Where no tape is open (outside of a step, or in one that is timed as a whole) the same calls run on the same
-streams, and only the marks are left out.
+If no tape is open (outside of a step, or in a step timed as a whole), the same calls run on the same streams
+without marks.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ class CollectiveRunner:
     def begun(
         self, stream: str, tag: str, metadata: dict[str, Any], begin: Callable[[], Any]
     ) -> tuple[Any, torch.cuda.Event, torch.cuda.Event]:
-        """Begin a collective that runs on a stream of its backend's, on a GPU: the stream of that name waits
-        for it, and the current one goes on. Only with an open tape.
+        """Begin a collective that runs on a stream of its backend on a GPU. The stream of that name waits
+        for the collective, and the current stream continues. Only with an open tape.
 
         Returns:
             What `begin` returned, the mark of what the current stream had queued, and the one after the

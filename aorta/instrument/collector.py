@@ -17,8 +17,8 @@ SHORTEST_NS = 100_000
 class CollectorPauses:
     """Notes the collector's pauses in steps that are timed part by part.
 
-    They lie on the stream `host` with the tag `gc`, beside what the step's parts are: a pause in the forward
-    pass is part of both. In other steps nothing is called.
+    They are on the stream `host` with the tag `gc`, in addition to the parts of the step: a pause in the
+    forward pass belongs to both. In other steps nothing is called.
     """
 
     def __init__(self, now: OpenStep) -> None:

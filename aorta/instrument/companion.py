@@ -3,9 +3,9 @@
 Arithmetic and JSON of a step take longer than measuring it, and a thread would hold the interpreter that
 queues the next kernels. `aorta.instrument.channel` starts this module with the pipes, and the record file.
 
-It outlives the rank: what arrived is written, also when the rank was killed. It ends at the frame that says
-so, at the end of its input, or when the rank is gone (a loader process forked from the rank may hold the
-input open).
+It outlives the rank: what arrived is written, also when the rank was killed. It ends at the frame that
+requests this, at the end of its input, or when the rank is gone. (A loader process forked from the rank may
+keep the input open.)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The open step, and the contexts of its parts.
 
-They are entered in every step of a program that may be bound by its host, with caches that hold the program
-and nothing of ours: each function that is called costs some µs there, and so does each object that is made.
+They are entered in every step of a program that may be host-bound. The CPU's caches then contain the program
+and none of this code, so each function call and each new object costs a few µs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aorta.units import NS_PER_MS
 
 class Nothing:
     """A context that does nothing, in no line of Python: both ends are calls of C. Several threads may be in
-    it at once: autograd's computes the forward pass of a checkpoint again while the training thread is in
+    it at once: autograd's thread repeats the forward pass of a checkpoint while the training thread is in
     the backward pass.
     """
 

@@ -101,8 +101,8 @@ class Watcher(Protocol):
 class Dispatch:
     """Asks a watcher about each call of `torch.distributed`.
 
-    What was registered once stays: a thread of the program may be on its way to it, and torch ends a call
-    that arrives where nothing is registered any more. Without a watcher, each call costs a call of Python's.
+    Registrations are never removed, because a thread of the program may be about to call them. torch ends a
+    call that arrives after its target was removed. Without a watcher, each call costs a call of Python's.
     """
 
     def __init__(self) -> None:

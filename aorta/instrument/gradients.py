@@ -31,8 +31,8 @@ def _metadata(shared: CollectiveRunner, group: dist.ProcessGroup, tensor: torch.
 def high_priority(group: dist.ProcessGroup) -> dist.ProcessGroup:
     """A new NCCL group of the ranks of `group`, all of the job, whose streams have CUDA's priority of -1.
 
-    Of a smaller group it is `group` itself, with a warning: torch makes a group with all ranks of the job
-    (NCCL splits their communicator), and those outside of this one do not come here.
+    For a smaller group, it is `group` itself, with a warning. To create a group, torch needs all ranks of
+    the job (NCCL splits their communicator), but ranks outside of `group` do not call this.
     """
     ranks = dist.get_process_group_ranks(group)
     if len(ranks) < dist.get_world_size():
@@ -81,11 +81,10 @@ class GradientExchange:
     For a `DistributedDataParallel` that has its process group already, and for the serial baseline.
 
     Args:
-        collectives: runs and times them.
-        group: the process group; None is the default one.
-        overlap: start a bucket's all-reduce as soon as its gradients are ready. False holds all of them
-            until the last gradient of the backward pass is ready and then runs them one after another: the
-            serial baseline, in which nothing is hidden.
+        collectives: runs and times them. group: the process group; None is the default one. overlap: start a
+        bucket's all-reduce as soon as its gradients are ready. False holds back all of them until the last
+        gradient of the backward pass is ready, and then runs them one after another. This is the serial
+        baseline without overlap.
     """
 
     def __init__(

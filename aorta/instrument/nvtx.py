@@ -1,5 +1,5 @@
-"""NVTX ranges around the parts of a step, where a profiler listens: torch's own on a GPU; without one, ranges
-of the Python package `nvtx`, where it is installed and this process runs under nsys.
+"""NVTX ranges around the parts of a step, if a profiler listens. On a GPU, they are torch's own ranges.
+Without a GPU, they come from the Python package `nvtx`, if it is installed and this process runs under nsys.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ BATCH_NS = 500 * NS_PER_MS
 costs a host that does other things in between about 1 ms.
 """
 BATCH_DETAILED = 16
-"""Steps that are timed part by part have a hundred marks each: a few at a time, so that no step becomes much
-longer than its neighbours.
+"""Detailed steps have a hundred marks each, so only a few steps are read at a time. No step then becomes
+much longer than its neighbours.
 """
 LAST_WORDS_S = 1.0
 """Seconds that a run that failed waits for the GPU to pass what it has measured."""

@@ -69,9 +69,9 @@ class StepRecorder(StepBorders):
     earlier run's files are moved aside first. With several ranks, create it on all of them, after
     `init_process_group`: they meet in a barrier there. A step whose body raises is not recorded.
 
-    Every call of `torch.distributed` on every process group is timed: those of DDP's reducer and of
-    functional collectives (DTensor), sends and receives, and the program's own. Records count what was seen
-    and could not be timed (`untimed_calls`). FSDP2: `recorder.observe_fsdp(model)` after the last
+    Every call of `torch.distributed` on every process group is timed. This includes calls of DDP's reducer,
+    functional collectives (DTensor), sends and receives, and the program's own calls. Records count what was
+    seen and could not be timed (`untimed_calls`). FSDP2: `recorder.observe_fsdp(model)` after the last
     `fully_shard` also shows where compute waits for weights.
 
     Args:
@@ -156,8 +156,8 @@ class StepRecorder(StepBorders):
 
     def ddp_group(self, group: dist.ProcessGroup | None = None) -> dist.ProcessGroup:
         """The process group for `DistributedDataParallel(model, process_group=...)`: `group`, or the default
-        one. On a GPU and with a stream priority of -1 it is a new NCCL group with that priority, for the
-        default group: all ranks must call this then. A smaller group keeps its own priority.
+        one. On a GPU, with a stream priority of -1, the default group is replaced with a new NCCL group of
+        that priority. All ranks must then call this. A smaller group keeps its own priority.
         """
         chosen = group if group is not None else dist.group.WORLD
         if chosen is None:
@@ -251,9 +251,9 @@ class StepRecorder(StepBorders):
         return LoaderWait(self._now) if wait.inside else wait
 
     def to_device(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The batch on the device of the model. On a GPU it is copied on the auxiliary stream, so that pinned
-        memory crosses while the step before still computes, or on that of compute if it is small; on the
-        host nothing is copied or noted.
+        """The batch on the device of the model. On a GPU, it is copied on the auxiliary stream, so that
+        pinned memory is copied while the previous step still computes. A small batch is copied on the
+        compute stream. On a CPU, nothing is copied or noted.
         """
         now = self._now
         if now.step is None:
@@ -299,8 +299,8 @@ class StepRecorder(StepBorders):
         self._tell()
 
     def listen(self, listener: Callable[[StepSummary], None]) -> None:
-        """Have `listener` called with the summary of each record that is in the file, in order of the steps:
-        when a later step closes, or in `drain` and `close`.
+        """Call `listener` with the summary of each record that is in the file, in the order of steps. This
+        happens when a later step closes, or in `drain` and `close`.
         """
         self._listeners.append(listener)
 

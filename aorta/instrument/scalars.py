@@ -79,10 +79,10 @@ def kept(value: torch.Tensor | float | None) -> KeptScalar | float | None:
 class Scalars:
     """Numbers of one step that may still be on their way.
 
-    CUDA tensors are kept as they are until a `Landing` copies those of several steps into pinned memory at
-    once: a copy for each costs the host as much as a kernel. One that the program overwrites before is
-    lost, and None; what it writes to the same place in later steps is copied at once. A NaN or an infinity
-    is None, too: JSON has neither; and so is a sharded tensor.
+    CUDA tensors are kept until a `Landing` copies those of several steps to pinned memory at once, because
+    each single copy costs as much host work as a kernel. One that the program overwrites before is lost, and
+    None; what it writes to the same place in later steps is copied at once. A NaN or an infinity is None,
+    too: JSON has neither; and so is a sharded tensor.
     """
 
     values: list[KeptScalar | float | None]

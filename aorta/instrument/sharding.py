@@ -4,8 +4,8 @@ All-gather and reduce-scatter are replaced through FSDP2's public `set_custom_al
 `set_custom_reduce_scatter`. Versions of torch without them, and the all-reduce of hybrid sharding, are
 seen like every other call (`aorta.instrument.watching`).
 
-FSDP2 makes the compute stream wait inside its module hooks. Hooks of ours around those mark the compute
-stream before and after, so that a forward pass that stands still for its weights does not count as compute.
+FSDP2 makes the compute stream wait inside its module hooks. Our hooks around these mark the compute stream
+before and after. A forward pass that waits for its weights therefore does not count as compute.
 """
 
 from __future__ import annotations

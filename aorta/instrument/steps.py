@@ -8,8 +8,8 @@ Definitions, per rank and step, on one clock (integer ns, half-open):
   data wait |D − U − C − M|, host: the rest. They sum to the step's duration exactly.
 - hidden communication |C ∩ U|; `overlap_ratio` = hidden / |C|, None where there is no communication.
 
-A step has a few dozen pieces, and this runs after every step: one sweep over their ends in plain Python
-takes 0.1 ms where the array functions of `aorta.intervals` take 2. Tests hold the two equal.
+A step has a few dozen pieces, and this runs after every step. A single sweep over their ends in plain Python
+takes 0.1 ms, while the array functions of `aorta.intervals` take 2 ms. Tests hold the two equal.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ class StreamWait:
 def without_waits(pieces: Sequence[Timed], waits: Sequence[StreamWait]) -> list[Timed]:
     """`pieces` with compute cut where it stood still.
 
-    In a stretch, compute stood still from its start until the last collective of its stream that ended in it;
-    where none did, it never stood still. What is cut out becomes host time with the tag `<stream>_wait`.
+    In a stretch, compute stood still from the start until the end of the last collective of its stream in
+    that stretch. If no collective ended in it, compute never stood still. What is cut out becomes host time
+    with the tag `<stream>_wait`.
     """
     cuts = []
     for wait in waits:

@@ -1,8 +1,7 @@
 """Two clocks with one interface: the host's, and the GPU's as events that are read later.
 
-A mark is a moment. On the host it is an integer (CLOCK_MONOTONIC, ns). On a GPU it is an event in the
-current stream, whose time is known once the stream has passed it; nothing here waits for that while
-training runs.
+A mark is a moment. On the host it is an integer (CLOCK_MONOTONIC, ns). On a GPU, it is an event in the
+current stream, and its time is known once the stream has passed it. Nothing waits for that during training.
 """
 
 from __future__ import annotations
@@ -106,12 +105,12 @@ class HostClock:
 
 
 def runtime_elapsed() -> Callable[[torch.cuda.Event, torch.cuda.Event], float | None] | None:
-    """`cudaEventElapsedTime` of the CUDA runtime that torch has loaded: a fraction of what torch's own method
-    costs, and a step has a hundred events to read.
+    """`cudaEventElapsedTime` of the CUDA runtime that torch has loaded. It costs a fraction of torch's own
+    method, and a step has a hundred events to read.
 
     Returns:
-        A function from two events of the current device to the ms between them, or to None where the runtime
-        refuses, for one thread; None where torch has no such library.
+        A function for one thread, from two events of the current device to the ms between them, or to None
+        if the runtime refuses. None if torch has no such library.
     """
     if torch.version.cuda is None:
         return None
@@ -144,11 +143,11 @@ def _elapsed(
 class CudaClock:
     """Marks are CUDA events, placed on the host's monotonic clock.
 
-    Events give differences only. The start event of each step is chained to the one before, and the chain is
-    held to the host's clock by causality: an event cannot have been passed before it was recorded. Where
-    the GPU was idle at a step's start (it is in the first one: the constructor waits for it) that bound is
-    tight, so drift between the two clocks cannot grow. A chain instead of one long difference, because
-    `elapsed_time` is a 32-bit float of ms that loses µs after some seconds.
+    Events give differences only. The start event of each step is chained to the previous one. Causality ties
+    the chain to the host's clock: an event cannot have been passed before it was recorded. If the GPU was
+    idle at a step's start, this bound is tight, so drift between the two clocks cannot grow. In the first
+    step, the GPU is idle, because the constructor waits for it. A chain instead of one long difference,
+    because `elapsed_time` is a 32-bit float of ms that loses µs after some seconds.
     """
 
     timing: Literal["host", "event_window", "kernel"] = "event_window"
@@ -221,9 +220,9 @@ _PATIENCE_S = 0.004
 class Streams:
     """The streams of one GPU by name: the current one, and others that are made when first asked for.
 
-    A GPU has fewer queues than a program has streams (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default). Two streams
-    of one queue run their work in the order in which it was launched, as if they were one: a collective that
-    waits for a slow rank then stops the compute launched after it. So a stream is tried before it is used.
+    A GPU has fewer queues than a program has streams (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default). Two
+    streams of one queue run their work in launch order, as if they were one stream. A collective that waits
+    for a slow rank then blocks the compute launched after it. So a stream is tried before it is used.
 
     Args:
         device: a GPU.

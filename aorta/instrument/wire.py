@@ -1,7 +1,7 @@
 """Messages between a rank and the process that writes its records: frames of `marshal`. No torch.
 
-Both ends are the same interpreter, and one has started the other: `marshal` is the quickest way to hand over
-tuples and numbers that the standard library has.
+Both ends use the same interpreter, and one has started the other. In the standard library, `marshal` is the
+quickest way to pass tuples and numbers.
 """
 
 from __future__ import annotations

@@ -1,25 +1,25 @@
 """Finds how far the step of another run may lie from the one that a run's steps predict.
 
-Resampled steps say how well a run's own mean is known, which is not what a person sees who takes a cause away
-and runs again: runs of one program differ by more, as stretches of one run do. So a run is taken for one more
-stretch. The steps are cut into five stretches of equal length, and the interval is that of Student for one
-further observation, m ± t · s · √(1 + 1/5), with s the standard deviation of the stretches' means and t of
-four degrees of freedom (Hahn and Meeker, Statistical Intervals, 1991, section 4.7). Five are few enough for
+Resampled steps show how well a run's own mean is known. If you remove a cause and run again, the difference
+is larger: runs of one program differ by more, and so do stretches of one run. So a run is taken for one more
+stretch. The steps are cut into five stretches of equal length. The interval is Student's for one further
+observation, m ± t · s · √(1 + 1/5), where s is the standard deviation of the stretches' means and t has four
+degrees of freedom. See Hahn and Meeker, Statistical Intervals, 1991, section 4.7. Five are few enough for
 each to be long, and so to see a machine's slow changes, and t accounts for their being few.
 
 What the model misses of steps that it was not made of is no chance, and is added in quadrature.
 
-Where the same thing ran several times before, those runs say how far runs lie apart, which a single one
-cannot know: a machine may be another one from run to run, and the same throughout each. Of k runs with s the
-standard deviation of the logarithms of their mean steps, and t of k - 1 degrees of freedom, two further runs
-differ by t · s · √2.
+If the same program ran several times before, these runs show how much runs differ. A single run cannot show
+that, because a machine may vary from run to run and stay the same within each run. Let s be the standard
+deviation of the logarithms of the mean steps of k runs, and let t have k - 1 degrees of freedom. Two further
+runs then differ by t · s · √2.
 
-A run with a cause counts without it, and what is taken from it is a prediction that has an interval of its
-own: of a step of which a large part was taken the rest is known badly. So what runs differ by and what is not
-known of each are told apart as in meta-analysis, by the estimate of Paule and Mandel (Consensus values and
-weighting factors, Journal of Research of the National Bureau of Standards 87, 1982): s² is that with which
-the squared distances from the weighted mean, each over s² + u² with u the run's own deviation, sum to k - 1.
-Where nothing was taken from any, it is their variance.
+A run with a cause is used without that cause. The removed time is a prediction with its own interval, so if
+a large part of a step is removed, the rest is not known precisely. The differences between runs are
+therefore separated from the uncertainty of each run as in meta-analysis, with the estimate of Paule and
+Mandel. With s² and each run's own deviation u, the squared distances from the weighted mean, each divided by
+s² + u², add up to k - 1. See Consensus values and weighting factors, Journal of Research of the National
+Bureau of Standards 87, 1982. Where nothing was taken from any, it is their variance.
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
 A rank's time in a collective is *wait* until the last member begins it, then *transfer*. A rank begins a
 collective when it has come to it and has left the group's previous one.
 
-What made the last rank late is not what it happened to do while the others waited: a rank with a slow loader
-is still computing then. So the work of both since they were last together (the end of the group's last
-collective in an earlier step, otherwise the step's first start; so also where steps between them were not
-timed part by part, in which nobody knows what they did) is compared by kind (loader, compute, host),
-and the exposed wait is charged in proportion to what the late rank had *more* of. If the late rank was itself
-held up in a collective of a group that the waiting rank is not in, the charges of that wait are compared in
-the same way: the chain is followed to the rank behind it. Shares are integers and sum to the exposed waits
-exactly.
+The work of the last rank while the others wait is not what made it late: a rank with a slow loader is still
+computing then. The work of both ranks since they were last together is therefore compared by kind: loader,
+compute, host. They were last together at the end of the group's last collective in an earlier step,
+otherwise at the first step's start. The same holds if steps between them were not timed part by part,
+because the work in those is not known. The exposed wait is charged in proportion to what the late rank did
+*more* of. The late rank may itself have waited in a collective of a group that the waiting rank is not in.
+The charges of that wait are then compared in the same way, which follows the chain to the rank behind it.
+Shares are integers and sum to the exposed waits exactly.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def charge_notes(waits: BlameTable | str, expected: int | None, one: str, many: 
 def blame(collectives: MatchedCollectives, steady: Sequence[int]) -> BlameTable:
     """Charge every exposed wait of the steps `steady` (global steps).
 
-    Where all ranks are in the same groups, nobody can be held up in a group that another is not in, and the
-    members of a collective are charged at once.
+    If all ranks are in the same groups, no rank can wait in a group that another rank is not in. All members
+    of a collective are then charged at once.
     """
     rows = _rows(collectives)
     work, wait, exposed_wait, exposed_transfer = _measure(collectives, rows)

@@ -15,8 +15,9 @@ from aorta.metrics.rows import in_order
 
 Ints = NDArray[np.int64]
 Key = tuple[int, str, int]
-"""Global step, group, and number: of records, which one of the step's and group's it is by their sequence
-numbers (0: the first; by order where they have none); of traces, see `trace_work`."""
+"""Global step, group, and number. For records, the number is the position in the step and group by sequence
+number, or by order without sequence numbers; 0 is the first. For traces, see `trace_work`.
+"""
 
 SEND_RECV = "send_recv"
 """The operation of a send and its receive."""

@@ -1,9 +1,9 @@
 """Finds how to put one clock beside another: an offset, and a rate where it drifts.
 
-Quartz runs off by up to 50 ppm, and clocks that are steered are not steered alike: at 20 ppm, two monotonic
-clocks move apart by 12 ms in ten minutes. The line is Tukey's resistant one (Exploratory Data Analysis, 1977,
-chapter 10): its slope joins the medians of the first and the last third, so that calls that ended apart do
-not turn it.
+Quartz clocks are off by up to 50 ppm, and clocks that are adjusted are not adjusted equally. At 20 ppm, two
+monotonic clocks move apart by 12 ms in ten minutes. The line is Tukey's resistant line (Exploratory Data
+Analysis, 1977, chapter 10). Its slope joins the medians of the first and the last third, so a few calls with
+different ends do not change it.
 """
 
 from __future__ import annotations

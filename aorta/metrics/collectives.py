@@ -122,9 +122,9 @@ def match_timelines(
     Returns:
         The collectives, none of a single rank, or in words why there are none.
 
-    Ranks of one clock keep their places. Another clock is put so that collectives end at the same time on
-    both: by the line through all collectives with members on it and on one that is placed already, which
-    takes its offset and its drift.
+    Ranks of one clock keep their places. Another clock is aligned so that collectives end at the same time
+    on both. Its offset and drift come from the line through all collectives with members on this clock and
+    on a clock that is already aligned.
     """
     if len(timelines) == 1:
         return MatchedCollectives(timelines=timelines, matched=(), unmatched=0)
@@ -230,9 +230,9 @@ def _calls(
 ) -> Calls:
     """The collectives among the ranges, which come in order of their starts.
 
-    Sequence numbers count what was timed: ranks that did not time the same steps part by part, as where one
-    of them alone runs under a profiler, are shifted against each other from then on. So the numbers here
-    begin with each step and group: which collective it is of those in the step, the ranks do agree on.
+    Sequence numbers count timed calls. If ranks timed different steps part by part, for example because only
+    one runs under a profiler, their numbers are shifted from then on. So the numbers here begin with each
+    step and group: which collective it is of those in the step, the ranks do agree on.
     """
     names: dict[str, int] = {}
     group_of, op_of = (
@@ -259,7 +259,7 @@ def _operation(kind: RangeKind) -> str:
 def _done(
     joined: Joined, entry: NDArray[np.int64], end: NDArray[np.int64], pairs: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """Returns the ends with both sides of a send done when the first of them is: records note where a side
+    """Returns the ends, where both sides of a send end when the first side ends. Records note when a side
     was waited for, and a kernel of several sends and receives ends with the last of them.
     """
     earliest = np.minimum.reduceat(end, joined.first[:-1]) if len(end) else end

@@ -25,8 +25,8 @@ class Pauses:
 def collector_pauses(by_rank: Mapping[int, StepColumns]) -> dict[int, Pauses]:
     """Returns the collector's pauses by rank, which records hold as ranges of the host with the tag `gc`.
 
-    A rank whose steps hold no pause is left out: its records may be of a program that did not watch the
-    collector, so that 0 would be a guess.
+    A rank without pauses is left out. Its records may come from a program that did not watch the collector,
+    so 0 would be a guess.
     """
     found = {}
     for rank, steps in by_rank.items():

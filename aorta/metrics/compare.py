@@ -1,7 +1,7 @@
 """Runs side by side: metrics of their steady steps, and which differences are more than noise.
 
-Intervals are percentiles of a bootstrap over blocks of neighbouring steps (their times are not independent),
-with a fixed seed: the same records give the same numbers.
+Intervals are percentiles of a bootstrap over blocks of neighbouring steps, because their times are not
+independent. The seed is fixed, so the same records give the same numbers.
 """
 
 from __future__ import annotations

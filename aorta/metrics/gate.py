@@ -1,9 +1,9 @@
 """Decide if B is slower than A, from blocks of runs in balanced order, on a machine whose speed drifts.
 
-A block is four runs, in the order A B B A or B A A B in turn: a linear drift of the machine falls on both
-alike. Its value is the mean of log(B) less the mean of log(A). A burst of other load can put a block far off.
-So the evidence that one block adds is bounded, as in Huber (A robust version of the probability ratio test,
-Annals of Mathematical Statistics 36, 1965).
+A block is four runs, alternately in the order A B B A and B A A B. A linear drift of the machine therefore
+affects both equally. Its value is the mean of log(B) less the mean of log(A). A burst of other load can put
+a block far off. So the evidence that one block adds is bounded, as in Huber (A robust version of the
+probability ratio test, Annals of Mathematical Statistics 36, 1965).
 
 After each block the sequential probability ratio test of Wald (Sequential Analysis, 1947) weighs "B is slower
 by the limit" against "B is as fast". The scale of the noise is that of the blocks so far, whose median

@@ -58,8 +58,8 @@ def host_gaps(by_rank: Mapping[int, Sequence[DecodedStep]]) -> list[HostGap]:
 def _gaps(columns: Sequence[StepColumns]) -> list[tuple[tuple[str, str], int]]:
     """The gaps of some ranks' steps by their names, ns.
 
-    Pieces are gone through in order of start, end and name. Time is covered up to the furthest end so far;
-    what lies between that and a later start is a gap, after the last piece that reached as far.
+    Pieces are gone through in order of start, end and name. Time is covered up to the latest end so far. The
+    time from there to a later start is a gap, which comes after the piece with that latest end.
     """
     found, length = ranges_of(columns), np.concatenate([steps.duration_ns for steps in columns])
     timed = [item.stream != "host" or item.tag == "data" for item in found.kinds]

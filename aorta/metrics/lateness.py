@@ -40,8 +40,9 @@ def lateness(
         step_ms: the median step.
         nodes: each rank's node; a rank without one is on a node of its own.
 
-    A rank's lateness in one step is its largest over the step's collectives, against the median member (the
-    lower one of an even number, so that of two ranks the second is late). None for a single rank.
+    A rank's lateness in one step is its largest lateness over the step's collectives, compared with the
+    median member. With an even number, the lower median is used, so of two ranks the second is late. None
+    for a single rank.
     """
     ranks = sorted(collectives.timelines)
     if len(ranks) < 2 or not len(steady) or not collectives.matched:

@@ -2,11 +2,11 @@
 
 The host works, launches and waits in the order of its line. A kernel starts when it has been launched, when
 its stream is free and when the work that it needs has ended. A collective ends on every member when the last
-one has come and the transfer is over. Durations on the GPU stay as they were measured, so that less work of
-the host shortens a step only as far as the GPU and the other ranks let it.
+one has come and the transfer is over. Durations on the GPU stay as measured, so less host work shortens a
+step only as far as the GPU and the other ranks allow.
 
-The steps are run several times in a row. Queues that were full or empty at the start of the capture are then
-as full as this program keeps them, and the last rounds say what a step takes.
+The steps are run several times in a row. Queues that were full or empty at the start of the capture then
+reach the level that this program keeps. The last rounds give the step time.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ def causes_of(graph: Graph, times: tuple[float, float], suspects: Sequence[int])
 class _Work:
     """Computation split into what is due to its stage, to its worker, and to its microbatch.
 
-    A duration is the mean of its kind, times how much more its stage takes, times how much more its worker
-    takes than the stage, times how much more its microbatch takes than the worker's mean.
+    A duration is a product: the mean of its kind, the ratio of its stage to that mean, the ratio of its
+    worker to the stage, and the ratio of its microbatch to the worker's mean.
     """
 
     def __init__(self, job: Operations, own: Floats) -> None:
@@ -166,8 +166,8 @@ class _Work:
 
     def even_microbatches(self) -> tuple[Floats, float]:
         """Returns the times with all microbatches of a worker equal, and how unequal they are: the standard
-        deviation over the mean that the forward and the backward pass of a microbatch have in common. Noise
-        of the machine is not in common.
+        deviation ÷ mean of the part that a microbatch's forward and backward pass have in common. Noise of
+        the machine is not in common.
         """
         job, ratio = self._job, self._own / np.maximum(self._of_rank, 1.0)
         numbers: dict[tuple[int, int, int, int], float] = {}

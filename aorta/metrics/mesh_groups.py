@@ -189,8 +189,8 @@ def dimensions_of(groups: Sequence[MeshGroup]) -> list[MeshDimension]:
 
 
 def slow_group(groups: Sequence[MeshGroup]) -> tuple[MeshGroup, float] | None:
-    """Returns the group that takes much longer than the others of its dimension for the same bytes, and how
-    many times as long; None: there is none, or nothing to compare it with.
+    """Returns the group that takes much longer than the other groups of its dimension for the same bytes,
+    and how many times as long. None if there is no such group, or no group to compare it with.
     """
     worst: tuple[MeshGroup, float] | None = None
     for group in groups:

@@ -158,8 +158,8 @@ def _of_siblings(
 def departures(known: Mapping[int, Recording]) -> set[int]:
     """The ranks that made the same calls as most of their like, and now made another one.
 
-    Ranks are alike if their last calls up to a collective that has ended on all ranks are alike, as those of
-    one stage of a pipeline are. The calls after it are compared one by one.
+    Ranks are alike if they made the same calls before the last collective that has ended on all ranks. The
+    ranks of one pipeline stage are an example. The calls after it are compared one by one.
 
     Args:
         known: recordings by rank.

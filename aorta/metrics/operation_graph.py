@@ -1,9 +1,10 @@
 """The operations that each operation of a mesh waited for: a graph that can be replayed.
 
-An operation waits for what came before it on its own worker: computation for the computation before it, for
-the receive that brings its input, and for collectives that ended before it; a send for the computation that
-made its data; a receive and a collective for the last computation or collective that had ended when it began.
-A send and its receive, and the members of a collective, transfer when the last of them has begun.
+An operation waits for earlier operations on its own worker. Computation waits for the computation before it,
+for the receive that brings its input, and for collectives that ended before it. A send waits for the
+computation that produced its data. A receive or a collective waits for the last computation or collective
+that had ended when it began. A send and its receive, and the members of a collective, transfer when the last
+of them has begun.
 """
 
 from __future__ import annotations

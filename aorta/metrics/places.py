@@ -1,6 +1,6 @@
 """Finds where the training thread is in a part of the step, and how much longer than on other ranks.
 
-The shares are those of samples, so each has the error of a count: a place that was found fewer than
+The shares are shares of samples, so each has the error of a count. A place that was found fewer than
 `FEWEST` times is not named.
 """
 

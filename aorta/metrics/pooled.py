@@ -1,7 +1,7 @@
 """Throughput of the runs of one scenario together, with what varies within and between them.
 
-Two runs give their range: with t(1) = 12.7 Student's interval of two that differ by a fifth reaches from a
-third to three times their mean, which says nothing.
+Two runs give their range. With t(1) = 12.7, Student's interval of two runs that differ by a fifth reaches
+from a third to three times their mean, which is too wide to be useful.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class Pooled:
 def pooled_rate(runs: Sequence[Throughput]) -> Pooled:
     """The mean rate of `runs`, one at least.
 
-    Of one run the spread is that of its steps. Of three or more it is Student's t of the runs' logarithms,
-    but no less than what the steps of a run alone would give the mean: a few runs may agree by chance.
+    Of one run the spread is that of its steps. With three or more runs, it is Student's interval of the
+    runs' logarithms. It is never narrower than the interval from the steps of a single run, because a few
+    runs may agree by chance.
     """
     rates = tuple(run.samples_per_s for run in runs)
     if len(runs) == _RANGED:

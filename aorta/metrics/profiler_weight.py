@@ -1,11 +1,11 @@
 """Estimates what the traced steps take without the profiler.
 
-A profiler costs the host time for each operator and driver call that it records. How much depends on the
-machine and on the moment, and the trace itself tells: the time from an operator's start to that of the first
-one within it is mostly the profiler's. The weight of an operator is the median of that time, times
-`_PER_OPERATOR`, the only constant that was fitted. Each stretch of the host's work is shortened by the weight
-of what was recorded in it; then host, launches, queues of the GPU and collectives of all ranks are replayed.
-Work on the GPU keeps its duration.
+A profiler costs the host time for each operator and driver call that it records. The amount depends on the
+machine and on the moment, and the trace itself shows it: the time from an operator's start to the start of
+the first operator within it is mostly spent in the profiler. The weight of an operator is the median of that
+time, times `_PER_OPERATOR`, the only constant that was fitted. Each stretch of host work is shortened by the
+weight of the operators recorded in it. Host work, launches, GPU queues and collectives of all ranks are then
+replayed. Work on the GPU keeps its duration.
 
 Where the run has steps that no profiler recorded, the weight is scaled until the replay takes as long as
 these steps.

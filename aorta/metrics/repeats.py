@@ -80,8 +80,8 @@ def repeats_of(ran: Ran, job_id: str | None, others: Iterable[Analysis]) -> list
 
 
 def undisturbed(analysis: Analysis) -> Repeat | None:
-    """A run without the costliest cause that was found in it; None without a rate, or where it is not known
-    how surely that cause's part was taken away.
+    """A run without the costliest cause that was found in it. None if there is no rate, or if the
+    uncertainty of the removed part is not known.
 
     A cause that was found says why the run was slow, so that what it took is nothing that varies by chance.
     """

@@ -1,16 +1,16 @@
 """Steps replayed from what each rank did between collectives: what a step takes if something were gone.
 
 A rank's main line is its own work, in order, with two kinds of points on it. Where it comes to a collective
-it *posts* it. Where its exposed communication ends with a collective it *waited* for that one; exposed
-communication that ends because the rank goes on computing held nobody up and counts as the rank's own time.
-A hidden collective is needed where the rank waits next, or by the end of the step, so that it can become
-exposed. A collective starts on a member when it is posted and the group's previous one has left that member,
-transfers begin when the last member has started, and each member's transfer takes what it took. A call that
+it *posts* it. If exposed communication ends with a collective, the rank *waited* for that collective. If it
+ends because the rank continues computing, it delayed no rank and counts as the rank's own time. A hidden
+collective is needed where the rank waits next, or by the end of the step, so that it can become exposed. A
+collective starts on a member when it is posted and the group's previous collective has left that member.
+Transfers begin when the last member has started. Each member's transfer takes its measured time. A call that
 ended on a member before the last one came, as a broadcast's root may, depends on that member alone.
 
-Steps follow one another on every rank's own line, as they did, so that time gained at one place is lost again
-where the next-slowest rank is waited for, and hidden communication becomes exposed where less is left to hide
-it. A run of steps without a break starts with the measured starts.
+Steps follow one another on every rank's timeline, as in the run. Time gained at one place is therefore lost
+again if the rank waits for the next-slowest rank. Hidden communication becomes exposed if less compute is
+left to hide it. A run of steps without a break starts with the measured starts.
 """
 
 from __future__ import annotations

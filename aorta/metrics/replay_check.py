@@ -1,15 +1,15 @@
 """Check that the model of the steps holds for steps that it was not made of.
 
 A step replayed with its own transfers is the measured step by construction, and proves nothing. What every
-prediction rests on is that a collective ends so long after its last member came, whatever made that one late.
-So the steps are split into two halves, and each is replayed with the transfers of the other: of every place
-in the step and every rank, the mean over the other half's calls. Ranks' own work stays what it was, since it
-is what predictions take away. Steps in which the network did what it does in no others, or whose transfers
-depend on who comes when, are then missed.
+prediction rests on is that a collective ends so long after its last member came, whatever made that one
+late. The steps are therefore split into two halves, and each half is replayed with the transfer times of the
+other. For every place in the step and every rank, this is the mean over the other half's calls. Ranks' own
+work stays what it was, since it is what predictions take away. Steps in which the network did what it does
+in no others, or whose transfers depend on who comes when, are then missed.
 
-The halves are the Thue-Morse sequence's, ABBABAAB...: of any 2^k steps in a row each half has as many of odd
-number as of even, and a steady drift falls on both alike, so that neither a collective in every second step
-nor a warming machine counts as the model's fault.
+The halves follow the Thue-Morse sequence, ABBABAAB... Of any 2^k consecutive steps, each half has as many
+with an odd number as with an even number, and a steady drift affects both equally. A collective in every
+second step, or a machine that warms up, therefore does not count as an error of the model.
 """
 
 from __future__ import annotations

@@ -23,11 +23,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _BACK_TO_BACK_NS = 20_000
-"""A call that starts within this time of the previous one's end was queued behind it: when it was posted is
-not in the records, and the previous one's post stands for it."""
+"""A call that starts within this time of the previous call's end was queued behind it. The records do not
+show when it was posted, so the previous call's post is used.
+"""
 _JUST_BEFORE = 0.05
-"""A call that ends before its last member starts, by this share of its own time at most, waited for it: the
-ranks' clocks differ by as much."""
+"""A call that ends before its last member starts still waited for it if the difference is at most this share
+of its own time, because the ranks' clocks differ by as much.
+"""
 _MOST_ROWS = 2_000_000
 """Members of collectives that are replayed; of more, the last steps are."""
 

@@ -38,9 +38,9 @@ class _Exchange(Struct):
 def with_rings(trace: Trace) -> Trace:
     """Returns the trace with exchanges around a ring told from sends and receives of a pipeline.
 
-    The description of a group tells, where there is one. Otherwise a ring never sends back where it receives
-    from; a rank between two others tells, since an end of a pipeline may only send in a capture without a
-    backward pass.
+    The description of a group tells, where there is one. Otherwise a ring never sends data back to the rank
+    from which it receives. Only a rank between two others shows this, because the end of a pipeline may only
+    send in a capture without a backward pass.
     """
     table = trace.collectives
     codes = [code for code, name in enumerate(trace.names) if name == SEND_RECV]
@@ -69,8 +69,8 @@ def _name(pair: str) -> str:
 
 
 def _goes_around(peers: dict[int, _Exchange]) -> bool:
-    """Tells whether a rank both sends and receives, and nothing comes back where it sends to: one that only
-    sends is the end of a chain.
+    """Returns True if a rank both sends and receives, and nothing comes back from the rank to which it
+    sends. A rank that only sends is the end of a chain.
     """
     both = any(one.out for one in peers.values()) and any(one.back for one in peers.values())
     return both and all(one.one_way for one in peers.values())

@@ -61,9 +61,9 @@ def scaling_curves(
             widens its interval.
         likeliest: a factor of the efficiency to the findings that may show its loss.
 
-    Only runs of one program with the same settings are compared (`Analysis.program`, `settings`): those that
-    most scenarios have, on a tie those with the newest run. The reference is the smallest of them. What is
-    left out, and why a family has no curve, is in the reason.
+    Only runs of one program with the same settings are compared (`Analysis.program`, `settings`). The
+    settings are those of most scenarios; if there is a tie, those of the newest run. The reference is the
+    smallest of them. What is left out, and why a family has no curve, is in the reason.
     """
     families: dict[str, list[Analysis]] = {}
     for analysis in runs:

@@ -83,9 +83,9 @@ def chained(table: LineTable) -> Mask:
 def looped(table: LineTable, pieces: Mask) -> Mask:
     """Returns a mask of what loops of tiny products launch behind their first round.
 
-    The rounds of a loop launch the same kinds of work. A model's layers do so, too. So a loop either joins
-    its results, or takes a piece of a tensor in each round; then rounds are short, and there are more of
-    them.
+    The rounds of a loop launch the same kinds of work. A model's layers do so, too. A loop therefore either
+    joins its results, or takes a piece of a tensor in each round. In the second case, rounds are short, and
+    there are more of them.
 
     Args:
         table: of a rank.

@@ -1,8 +1,8 @@
 """Ranks one after another on one line, so that arithmetic over intervals takes many of them at once.
 
-A rank's own intervals are few, and calls for each of thousands of ranks cost more than what they compute.
-On the line no interval of one rank touches one of the next, so that unions, differences and sorted searches
-of all are those of each.
+A rank's own intervals are few, and calls for each of thousands of ranks cost more than what they compute. On
+this line, no interval of one rank touches an interval of the next. Unions, differences and sorted searches
+of the whole line are therefore those of each rank.
 """
 
 from __future__ import annotations

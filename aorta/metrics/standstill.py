@@ -1,9 +1,9 @@
 """Finds who holds a job up that stands still, from the calls that each rank has enqueued and ended.
 
 A rank waits in its oldest open call. It waits for the members that never enqueued this call, and for the
-members that have an older open call. Who is waited for and waits for nobody is the cause: a host that has no
-open call, or a GPU that does not start or end what other GPUs have. Where no such rank is, all members are in
-one call, and nothing says which of them does not end it.
+members that have an older open call. The cause is the rank that others wait for and that waits for no rank
+itself. It is a host without an open call, or a GPU that does not start or end a call that other GPUs have.
+Where no such rank is, all members are in one call, and nothing says which of them does not end it.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def _unseen(recordings: Sequence[Recording]) -> str:
 def standstill(recordings: Sequence[Recording], unread: Collection[int] = ()) -> Standstill | None:
     """Returns who holds the job up; None where every call has ended, or was open for a moment only.
 
-    None also where the dumps of most ranks are missing, or that of the rank that is waited for cannot be
-    used, so that nobody can be named.
+    Also None if no rank can be named, because the dumps of most ranks are missing, or because the dump of
+    the awaited rank cannot be used.
 
     Args:
         recordings: one per rank, with its rank known.

@@ -65,8 +65,8 @@ class Steady(Struct, frozen=True):
 def steady_steps(by_rank: Mapping[int, Sequence[DecodedStep]]) -> Steady:
     """The steps that are steady on every rank that left records.
 
-    A step that one rank did not write, or that was a warm-up, validation, checkpoint or profiler step
-    anywhere, counts on no rank: the others may have waited for it.
+    A step counts on no rank if one rank did not write it, or if it was a warm-up, validation, checkpoint or
+    profiler step on any rank. The other ranks may have waited for that rank.
     """
     columns = {rank: StepColumns.of(by_rank[rank]) for rank in sorted(by_rank)}
     common: NDArray[np.int64] | None = None

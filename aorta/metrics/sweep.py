@@ -1,9 +1,10 @@
 """A sweep's runs to settings, scaling curves and sensitivities, each mean with what its repeats say of it.
 
-Bands are those of Student's t. Of one quantity: mean ± t(k−1) · s/√k over k repeats. Of a ratio of two means,
-by the delta method on its logarithm: with relative standard errors r_i = s_i/(x_i·√k_i), the ratio times or
-over exp(t(ν) · √(r_1² + r_2²)), ν of Welch and Satterthwaite, rounded down. Two repeats give their range,
-since with t(1) = 12.7 their band says nothing. One repeat gives neither.
+Bands are those of Student's t. Of one quantity: mean ± t(k−1) · s/√k over k repeats. The band of a ratio of
+two means comes from the delta method on its logarithm, with relative standard errors r_i = s_i/(x_i·√k_i).
+It is the ratio multiplied and divided by exp(t(ν) · √(r_1² + r_2²)), with ν from Welch and Satterthwaite,
+rounded down. Two repeats give their range, since with t(1) = 12.7 their band says nothing. One repeat gives
+neither.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def estimate(values: Sequence[float]) -> RepeatedMean | None:
 
 
 def ratio(above: Sequence[float], below: Sequence[float]) -> RepeatedMean:
-    """Mean over mean of two independent sets of positive numbers; of repeats of both its band or its range,
-    which is of every repeat over every repeat.
+    """The ratio of the means of two independent sets of positive numbers. If both have repeats, it has a
+    band, or a range over all pairs of repeats.
     """
     quotient = fmean(above) / fmean(below)
     repeats = min(len(above), len(below))

@@ -20,10 +20,10 @@ def throughput(steady: Steady) -> Throughput | None:
 
     None without a steady step, where samples were not counted, or where a clock went back.
 
-    Each rank's rate is its samples over its own window: from the start of the first step of each unbroken run
-    of steady steps to the end of the last, so that time lost between steps counts and validation does not. A
-    record's `samples` is that rank's own, so the rates are added. `cross_check_ratio` compares the sum with
-    the global batch over the median step time, which needs no addition.
+    Each rank's rate is its samples ÷ its own window. The window lasts from the start of the first step of
+    each unbroken run of steady steps to the end of the last. Time lost between steps therefore counts, and
+    validation does not. A record's `samples` is that rank's own, so the rates are added. `cross_check_ratio`
+    compares the sum with the global batch over the median step time, which needs no addition.
     """
     if not len(steady):
         return None

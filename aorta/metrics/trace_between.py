@@ -51,8 +51,9 @@ _FUNCTIONS: dict[str, re.Pattern[str]] = {
 def between_steps(trace: Trace, steps: StepWindows) -> dict[str, Column]:
     """Returns the idle ns of each step's window by what the host did outside of the step.
 
-    The GPU idles, no loader is waited for, and the host is between two ranges of steps or in a function that
-    belongs to no step. Empty: the ranges leave nothing between them, and no such function was recorded.
+    The GPU is idle, the host does not wait for a loader, and the host is between two ranges of steps or in a
+    function that belongs to no step. Empty: the ranges leave nothing between them, and no such function was
+    recorded.
     """
     if len(trace.gpu) == 0 or len(steps) == 0:
         return {}

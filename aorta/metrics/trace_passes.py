@@ -1,8 +1,8 @@
 """Forward and backward passes of microbatches on a GPU, by what the host launched between sends and receives.
 
-The host launches a pass between the calls that receive its input and send its output, and autograd launches
-the backward kernels from a thread of its own. So passes are told apart by the order of launches, however far
-the GPU is behind.
+The host launches a pass between the calls that receive its input and send its output. Autograd launches the
+backward kernels from its own thread. So passes are told apart by the order of launches, however far the GPU
+is behind.
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ class StepWindows(Struct, frozen=True, eq=False):
 def steps_of(trace: Trace) -> StepWindows:
     """The steps of a trace; without step ranges its own period, else one window over all that its GPU did.
 
-    A window reaches from a step's start to the start of the next, so that a loader called between two
-    ranges counts. The last one has no next: it ends with its range, and is left out where the other steps
-    show time behind theirs, or where the capture ended within it. Steps on the host are used; the same
+    A window reaches from a step's start to the start of the next, so that a loader called between two ranges
+    counts. The last step has no following step, so it ends with its range. It is left out if the other steps
+    show time after their ranges, or if the capture ended within it. Steps on the host are used; the same
     ranges projected on the GPU only where the host has none. Where no launch leads to a GPU event, the host
     may be ahead by any time: then the repetitions of kernels are used.
     """

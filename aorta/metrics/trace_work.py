@@ -1,8 +1,8 @@
 """A traced rank's steps as its GPU did them, with its collectives: what waits are charged by.
 
-The host runs ahead of the GPU, by up to a whole step and by another amount on each rank. So GPU work belongs
-to the step in which it was launched, whenever it ran; the n-th collective that step s launches is then the
-same one on every rank. On the GPU, step s begins with its first compute kernel and ends where the next step
+The host runs ahead of the GPU, by up to a whole step and by another amount on each rank. GPU work therefore
+belongs to the step in which it was launched, whenever it ran. The n-th collective launched in step s is then
+the same on every rank. On the GPU, step s begins with its first compute kernel and ends where the next step
 begins. Where a trace joins no launch to a GPU event, both are taken by the time at which work ran.
 """
 

@@ -122,8 +122,8 @@ def traced_operations(
 def _chunks(found: Sequence[_Operation], stage: Mapping[int, int]) -> int | None:
     """Returns how many model chunks each rank has; None: nothing tells.
 
-    The first stage receives activations only where the last stage sends the output of a chunk to the next
-    one, so that the first chunk's passes are those without such a receive.
+    The first stage receives activations only if the last stage sends the output of a chunk to the next
+    chunk. The first chunk's passes are therefore those without such a receive.
     """
     first = [one for one in found if stage[one.rank] == 0]
     passes = sum(one.kind == _PASS[FORWARD] for one in first)

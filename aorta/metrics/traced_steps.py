@@ -1,7 +1,8 @@
 """Finds which steps of a run's records its traces are of, and which of them count.
 
-A profiler's first step carries its start-up and the one that follows the capture its report; a capture of the
-whole run begins with the warm-up. The records know: the trainer marks such steps (`StepRecord.phase`).
+A profiler's first step includes its start-up, and the step after the capture includes writing its report. A
+capture of the whole run begins with the warm-up. The records know: the trainer marks such steps
+(`StepRecord.phase`).
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ def numbered(
         boots: rank to the wall-clock ns of its machine's boot, for traces that count from it.
 
     A traced step is the record's in which most of it lies on the wall clock: both are the GPU's time. A step
-    counts if it is steady on every rank. Where the recording itself is what makes all captured steps
-    `profiler` ones (torch.profiler, whose warm-up comes before), those count; never a warm-up, a validation
-    or a checkpoint.
+    counts if it is steady on every rank. If all captured steps have the phase `profiler` only because of the
+    recording (torch.profiler, which has its own warm-up before), they count. Warm-up, validation and
+    checkpoint steps never count.
     """
     whole = [summary for summary in summaries if summary.timeline is not None and summary.steps]
     numbers: dict[int, Column] = {}

@@ -138,9 +138,9 @@ class Replays:
     def as_the_others(self, parts: Sequence[Part], ranks: Sequence[int]) -> Prediction:
         """Without what `ranks` take longer for `parts` than the other ranks do.
 
-        Each of their steps takes what the others' step of the same place in the order of length takes, so
-        that a delay of some steps goes and what varies on every rank stays. `ranks` empty: every rank takes
-        the mean over ranks of each step.
+        Steps are ordered by length, and each of these ranks' steps takes as long as the other ranks' step at
+        the same position. A delay of some steps disappears, and the variation on every rank stays. `ranks`
+        empty: every rank takes the mean over ranks of each step.
         """
 
         def removal(model: ReplayModel) -> Removal:

@@ -20,8 +20,8 @@ _FEWEST = 2
 def whole_part(job: Operations) -> tuple[Operations, int]:
     """Returns the operations that can be replayed, and how many ranks the job has.
 
-    What is left out is said in `Operations.said`: a first or last step that is cut, and a replica that lacks
-    a rank which the others have.
+    `Operations.said` lists what is left out: incomplete first or last steps, and replicas without a rank
+    that the other replicas have.
     """
     said: list[str] = []
     kept = _whole_steps(job, said)

@@ -55,9 +55,9 @@ def rank_time_ms(analysis: Analysis, finding: Finding | None) -> float:
 def decisive(reports: Sequence[ScenarioReport]) -> ScenarioReport | None:
     """The scenario whose verdict is that of the whole.
 
-    Only runs that were asked for count (`ScenarioReport.asked`). Of those with a cause, the one whose cause
-    costs most rank-time per step (`rank_time_ms`), which normally is the largest; without a cause anywhere,
-    the largest healthy one; else the largest. None where no run that was asked for has a report.
+    Only runs that were asked for count (`ScenarioReport.asked`). This is the scenario whose cause costs the
+    most rank-time per step (`rank_time_ms`), which is usually the largest scenario. Without any cause, it is
+    the largest healthy scenario, otherwise the largest. None where no run that was asked for has a report.
     """
     reports = [report for report in reports if report.asked]
 

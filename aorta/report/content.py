@@ -340,8 +340,8 @@ def step_ms(analysis: Analysis) -> float | None:
 def cost(analysis: Analysis, finding: Finding) -> tuple[float, float] | None:
     """Cost of a cause: ms per step and percent of the step; None where no gain was predicted.
 
-    Without it a step of T takes T / s: it costs T · (1 − 1/s), s the predicted speed-up, or its upper bound
-    where only bounds are known.
+    Without the cause, a step of T takes T / s, so the cause costs T · (1 − 1/s). Here s is the predicted
+    speed-up, or its upper bound if only bounds are known.
     """
     whole, gained = step_ms(analysis), finding.estimated_speedup
     if whole is None or gained is None:

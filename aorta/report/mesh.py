@@ -31,8 +31,8 @@ CAUSES = {
 def worker_heat(found: SlowdownRecord | None, columns: int = MAX_STEPS) -> WorkerHeat | None:
     """Returns workers by steps; None: nothing was replayed, or there is one worker.
 
-    Where there are more workers or steps than fit, a cell is the slowest worker and step in it: a mean would
-    hide the one slow worker of many.
+    If there are more workers or steps than fit, a cell shows its slowest worker and step. A mean would hide
+    one slow worker among many.
     """
     workers = found.by_worker_and_step if found is not None else None
     if workers is None or len(workers.ranks) < 2:

@@ -1,7 +1,7 @@
 """The reference of findings, thresholds and fixed numbers: for `aorta explain`, the docs and the README.
 
-Everything here is made of the findings' modules and of the table of thresholds, so that no page disagrees
-with the code; tests hold the pages equal.
+All of it comes from the findings' modules and from the table of thresholds, so no page disagrees with the
+code. Tests keep the pages up to date.
 """
 
 from __future__ import annotations

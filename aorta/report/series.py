@@ -162,8 +162,9 @@ def _window(data: RunData, start_ns: int) -> tuple[float, float] | None:
 
 
 def _nodes(data: RunData, start_ns: int) -> list[tuple[str, dict[What, _Samples | None]]]:
-    """Names of the nodes and their samples: CPU of the whole host, the job's CPU time over the CPUs that it
-    may use, and the driver's counter averaged over the node's GPUs."""
+    """Names of the nodes and their samples: CPU of the whole node, the job's CPU time ÷ the CPUs that it may
+    use, and the driver's counter as a mean over the node's GPUs.
+    """
     tables = [table for table in (data.cpu, data.gpu) if table is not None]
     hosts = {
         int(index): str(host)

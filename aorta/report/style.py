@@ -100,8 +100,8 @@ def _pixels(figure: Figure) -> bytes:
 
 
 def title(axes: Axes, text: str, *notes: str) -> None:
-    """A panel's title at its left edge, and what a reader must know beside it in small print below, a line
-    each; empty ones are left out.
+    """A panel's title at its left edge, with notes in small print below it, one per line. Empty notes are
+    left out.
     """
     lines = [plain(note) for note in notes if note]
     axes.set_title(text + "\n" * len(lines), pad=6)

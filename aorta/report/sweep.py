@@ -161,8 +161,8 @@ def _settings_table(settings: list[SettingResult]) -> Table:
 
 
 def _band(value: RepeatedMean | None, unit: str = "", factor: float = 1.0) -> str:
-    """The mean, and half of the band behind it where there is one; a band that is not even, as its ends; the
-    range of two repeats as what was seen.
+    """The mean, followed by half of its band if there is one. An asymmetric band is shown by its ends, and
+    the range of two repeats as *seen*.
     """
     if value is None:
         return ABSENT

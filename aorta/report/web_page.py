@@ -316,8 +316,8 @@ def _csv_columns(heat: HeatMap) -> list[str]:
 
 
 def _lane(lane: ExcerptLane) -> tuple[int, str | None, str, list[int]]:
-    """Rank, host, a letter per segment, and numbers per segment: the gap before it, its length (µs), and of a
-    wait the rank that is waited for (-1: not known).
+    """Rank, host, a letter per segment, and numbers per segment: the gap before it, its length (µs), and for
+    waits the rank that it waits for (-1: not known).
     """
     letters, numbers, last = [], list[int](), 0
     for item in lane.segments:

@@ -18,8 +18,8 @@ ACTION = (
 
 
 def times(ranks: Collection[int], seen: Observation) -> float | None:
-    """Returns how many times the bytes of the others the late ranks exchange in all-to-all, where these are
-    more; None: they are not, or there is no all-to-all.
+    """Returns the bytes of the late ranks in all-to-all ÷ the bytes of the other ranks. None if the late
+    ranks do not exchange more, or if there is no all-to-all.
 
     Args:
         ranks: that are late.

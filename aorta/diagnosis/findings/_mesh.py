@@ -37,8 +37,8 @@ larger configured threshold is lowered to this.
 
 
 def ideal_bubble(seen: Observation) -> float:
-    """Returns the share of a pipeline's time, 0 to 1, that its schedule leaves idle with all ranks equal; 0
-    where there is no pipeline, or the ideal is not known.
+    """Returns the share of a pipeline's time, 0 to 1, in which ranks are idle in the ideal schedule. 0 if
+    there is no pipeline, or if the ideal is not known.
     """
     mesh = seen.mesh.mesh if seen.mesh else None
     return (mesh.bubble.ideal or 0.0) if mesh is not None and mesh.bubble is not None else 0.0

@@ -177,7 +177,7 @@ def _symptom_of(waits: Mapping[Kind, float], seen: Observation) -> Kind | None:
 
 def _unsupported(_: Finding, seen: Observation, policy: Policy) -> str | None:
     """Returns why communication over its threshold is no cause, or None. Waits for ranks that are late in
-    turn are subtracted, where each rank is below its own threshold: what is left is not over the threshold.
+    turn are subtracted if each rank is below its own threshold. The rest is then below the threshold.
     """
     missed = seen.steps.replay_missed
     if seen.steps.blame_absent is not None:

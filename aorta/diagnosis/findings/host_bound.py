@@ -182,9 +182,9 @@ def _removes(_: Finding, seen: Observation, replays: Replays) -> PredictedRemova
     """Returns the GPU's idle time inside of compute's windows, where it is most of the host's part; else its
     gap.
 
-    The windows shrink by the share of them that their kernels leave idle, so that a collective that they hid
-    takes its time all the same: windows of 80 ms of which the GPU idles 60, with a hidden exchange of 50 ms
-    posted at a quarter of them, end with it after 5 + 50 ms, and not after 20.
+    The windows shrink by their idle share, and a collective that they hid still takes its full time. For
+    example, take windows of 80 ms in which the GPU is idle for 60 ms, with a hidden exchange of 50 ms that
+    is posted after a quarter of them. They end with the exchange after 5 + 50 ms, and not after 20 ms.
     """
     share = idle_inside_share(seen)
     if idle_inside_ms(seen) > MOST_OF_HOST * host_ms(seen) and share < 1.0:

@@ -77,8 +77,8 @@ def swapping(seen: Observation, policy: Policy) -> dict[str, float]:
 
 
 def waiting_for_swap(seen: Observation, policy: Policy) -> frozenset[str]:
-    """Returns the hosts of `swapping` on which processes wait: what they read back alone passes the
-    threshold, and the kernel, where it counts that, saw somebody wait.
+    """Returns the hosts of `swapping` on which processes wait. Reading back alone passes the threshold
+    there, and the kernel saw a process wait, if it counts that.
     """
     found = set()
     for host in swapping(seen, policy):

@@ -239,8 +239,8 @@ def _clock_loss(late: Sequence[int], finding: Finding, seen: Observation) -> flo
 def _throttled(
     late: Sequence[int], loss: float | None, finding: Finding, seen: Observation
 ) -> SubCause | None:
-    """Returns a GPU that alone is slowed down, by as much as its rank is late for: at full load many report
-    the limit of their power all the time, and lose a hundredth of their clock to it.
+    """Returns the reason why a GPU is slowed down, if only this GPU is, and by as much as its rank is late.
+    At full load, many GPUs always report their power limit, and lose a hundredth of their clock to it.
     """
     waits = finding.evidence["waits_for_compute_ms"]
     if loss is not None and loss * finding.evidence["step_ms"] < MOST * waits:

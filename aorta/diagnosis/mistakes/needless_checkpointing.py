@@ -23,8 +23,8 @@ from aorta.metrics.line_replay import ReplayChanges
 _LEAST_SHARE = 0.05
 _FULL_PCT = 70.0
 _HOOKS = 0.6
-"""Saving and fetching tensors through Python hooks, over the recomputation's host time: timed on a CPU with a
-transformer of tiny sizes, per operator, beside what a launch costs.
+"""Time for saving and fetching tensors through Python hooks ÷ host time of the recomputation. It was timed
+per operator on a CPU, with a tiny transformer, in comparison with the cost of a launch.
 """
 
 
