@@ -28,11 +28,18 @@ def write_bytes(path: Path, data: bytes, *, private: bool = False) -> None:
 
     The name of the temporary file is unpredictable; the result has the user's usual permissions, or, where it
     is private, the owner's alone.
+
+    Raises:
+        OSError: it cannot be written; it names `path`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     import tempfile  # it imports more than a command that writes nothing needs
 
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        error.filename = str(path)
+        raise
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)

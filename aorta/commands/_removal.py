@@ -13,6 +13,8 @@ from pathlib import Path
 from aorta.artefacts.files import DEEPEST
 from aorta.commands._owned import is_own_file
 
+NOT_OURS = "aorta did not write it"
+"""Reason why a file of the user's stays."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -85,7 +87,7 @@ class Clearing:
                 os.rmdir(name, dir_fd=folder)
             return left
         if not is_own_file(found) or not self.goes(below):
-            return [f"{shown}: aorta did not write it"]
+            return [f"{shown}: {NOT_OURS}"]
         os.unlink(name, dir_fd=folder)
         return []
 

@@ -158,7 +158,8 @@ def writing(docs: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = error.filename or docs
+        # Of a copy, the second name is the one that is written.
+        where = error.filename2 or error.filename or docs
         raise ArtefactError(
             f"{where}: {error.strerror}", "name a folder that can be written with --docs"
         ) from error

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from aorta.commands._ages import Age, Size
 from aorta.commands._options import results_option
 from aorta.commands._say import say
+from aorta.errors import ArtefactError
+
+if TYPE_CHECKING:
+    from aorta.commands._prune import Old
 
 _LAST_DAY_S = 86_400
+_SHOWN = 3
+"""Most files per folder that are named where they cannot be removed."""
 
 
 @click.command("clean")
@@ -40,7 +48,7 @@ def command(older_than: int | None, keep_below: int | None, dry_run: bool, yes: 
     A folder goes only if its own record says that aorta made it, and only the files that aorta writes go.
     Files of yours in it stay, with the folder, and are named. The newest report stays.
     """
-    from aorta.commands._prune import beyond, old_folders, remove
+    from aorta.commands._prune import beyond, old_folders
 
     if older_than is None and keep_below is None:
         raise click.UsageError("say what to remove: --older-than 30d, --keep-below 20G, or both")
@@ -70,7 +78,22 @@ def command(older_than: int | None, keep_below: int | None, dry_run: bool, yes: 
         if not click.confirm("Remove them?"):
             say("nothing was removed")
             return 0
+    return _removed(found)
+
+
+def _removed(found: Sequence[Old]) -> int:
+    """Remove the folders, and say what stays; the exit status is 4 where something could not be removed."""
+    from aorta.commands._prune import remove
+    from aorta.commands._removal import NOT_OURS
+
+    status = 0
     for item in found:
-        for line in remove(item):
+        stays = list(remove(item))
+        refused = [line for line in stays if not line.endswith(NOT_OURS)]
+        for line in (*(line for line in stays if line not in refused), *refused[:_SHOWN]):
             say(f"stays: {line}")
-    return 0
+        if refused:
+            status = ArtefactError.exit_code
+        if len(refused) > _SHOWN:
+            say(f"stays: {len(refused) - _SHOWN} more in {item.root}, which could not be removed")
+    return status

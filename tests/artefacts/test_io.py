@@ -38,6 +38,18 @@ def test_a_failed_write_keeps_the_old_document_and_leaves_no_litter(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_that_cannot_be_made_is_named_and_not_the_temporary_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(prefix: str, dir: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(dir / f"{prefix}x7"))
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    with pytest.raises(PermissionError) as raised:
+        io.write_text(tmp_path / "document.txt", "new")
+    assert raised.value.filename == str(tmp_path / "document.txt")
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b'{"realtime_ns": "x"}', b'{"realtime_ns": 1}', b"\xff\xfe"])
 def test_a_broken_document_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "clock.json"

@@ -16,7 +16,8 @@ from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import SubmittedJob
 from aorta.cli import group
 from aorta.commands import clean
-from aorta.commands._reports import docs_folder, keep_earlier, kept_reports
+from aorta.commands._reports import docs_folder, keep_earlier, kept_reports, writing
+from aorta.errors import ArtefactError
 from tests.support.commands import run
 from tests.support.run_spec import RunSpec
 from tests.support.synthetic import write_run
@@ -88,6 +89,13 @@ def test_the_report_that_is_replaced_is_kept_with_its_links(project: Path) -> No
     assert keep_earlier(docs, results, "BOTTLENECK_ANALYSIS", 3000 * NS) is None
 
 
+def test_a_copy_that_cannot_be_written_is_named_and_not_its_source(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match=r"^docs/1node.png: No space left"), writing(Path("docs")):
+        raise OSError(28, "No space left on device", "run_7/plot.png", None, "docs/1node.png")
+    with pytest.raises(ArtefactError, match=r"^docs/a.md: No space left"), writing(Path("docs")):
+        raise OSError(28, "No space left on device", "docs/a.md")
+
+
 def test_runs_lists_runs_and_reports(project: Path) -> None:
     made(project, "7", days=0)
     report(project / "results", int(time.time()), "waits for rank 1")
@@ -128,6 +136,25 @@ def test_old_runs_go_and_young_ones_stay(project: Path) -> None:
     assert not output.exists()
     assert young.manifest.is_file()
     assert "nothing below" in run("clean", "--older-than", "30d", "--yes").stdout
+
+
+def test_files_that_cannot_be_removed_are_an_error_and_few_are_named(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = made(project, "7", days=40)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("aorta.commands._removal.os.unlink", refuse)
+    result = run("clean", "--older-than", "30d", "--yes")
+    assert result.return_value == 4
+    stays = [line for line in result.stdout.splitlines() if line.startswith("stays:")]
+    # Three files and the number of the others.
+    assert len(stays) == 4
+    assert stays[0].endswith("Permission denied")
+    assert stays[3].endswith("which could not be removed")
+    assert old.manifest.is_file()
 
 
 def test_a_file_of_the_users_stays_with_the_folder_and_its_mark(project: Path) -> None:
