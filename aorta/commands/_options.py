@@ -159,7 +159,7 @@ def docs_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--docs",
         type=click.Path(path_type=Path, file_okay=False),
-        help="Where the report goes. Default: docs/ in aorta's own checkout, otherwise next to the results.",
+        help="Folder for the report. Default: docs/ in aorta's own checkout, otherwise next to the results.",
     )(function)
 
 
@@ -180,20 +180,24 @@ class GpuCount(click.IntRange):
 
 
 _RUNS: tuple[Decorator, ...] = (
-    click.option("--scenarios", metavar="LIST", help="Such as 1node,2node,cpu_2node."),
-    click.option("--nodes", metavar="LIST", help="Such as 1,2,4 (the default): short for --scenarios."),
+    click.option("--scenarios", metavar="LIST", help="Scenarios, such as 1node,2node,cpu_2node."),
+    click.option(
+        "--nodes",
+        metavar="LIST",
+        help="Numbers of nodes, such as 1,2,4 (the default); short for --scenarios.",
+    ),
     click.option(
         "--config",
         type=click.Path(path_type=Path, dir_okay=False),
         envvar=names.CONFIG,
-        help="Default: config/default.yaml with GPUs, config/small.yaml without.",
+        help="Configuration. Default: config/default.yaml with GPUs, config/small.yaml without.",
     ),
     click.option(
         "--override",
         "overrides",
         multiple=True,
         metavar="KEY=VALUE ...",
-        help="Such as training.max_steps=50.",
+        help="Change keys of the configuration, such as training.max_steps=50.",
         shell_complete=complete_override,
     ),
     click.option(
@@ -210,7 +214,7 @@ _PROGRAM: tuple[Decorator, ...] = (
         type=click.Choice(["auto", "none"]),
         default="auto",
         show_default=True,
-        help="Whether aorta's hooks record the steps of your own program.",
+        help="auto: aorta's hooks record the steps of your own program; none: no hooks.",
     ),
     click.option(
         "--python",
@@ -256,7 +260,7 @@ _SIZES: tuple[Decorator, ...] = (
     click.option(
         "--procs-per-node",
         type=click.IntRange(min=1),
-        help="Default: one per GPU; one without GPUs.",
+        help="Ranks per node. Default: one per GPU, or one without GPUs.",
     ),
     click.option("--tasks-per-node", type=int, default=1, hidden=True),
     click.option(

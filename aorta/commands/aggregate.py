@@ -28,10 +28,10 @@ def command(
 ) -> None:
     """Analyse every scenario below BASE_RESULTS_DIR and write BOTTLENECK_ANALYSIS.md.
 
-    The newest submission's jobs are taken, and runs by hand that are newer or of other scenarios. What is
-    missing or broken is named in the document and costs nothing else. BASE_RESULTS_DIR is results/profiling
-    unless given. A sweep that was submitted last, or is named, gives SWEEP_ANALYSIS.md. The report that is
-    replaced is kept: `aorta runs` lists it. Exit status 6: the verdict is insufficient_data.
+    The analysis uses the jobs of the newest submission, and runs started by hand that are newer or of other
+    scenarios. The report names missing and broken files, and uses the rest. BASE_RESULTS_DIR is
+    results/profiling by default. If a sweep was submitted last, or is named, SWEEP_ANALYSIS.md is written.
+    The previous report is kept, and `aorta runs` lists it. Exit status 6: the verdict is insufficient_data.
     """
     from aorta.commands._reports import docs_folder
     from aorta.commands._scenarios import run_aggregate

@@ -47,13 +47,13 @@ def command(
 ) -> None:
     """Analyse a run directory, such as results/profiling/2node/run_<JOB_ID>, or raw traces.
 
-    Of a run directory, profiling_analysis.json, profiling_report.txt, profiling_analysis.png and .svg are
-    written into it.
+    For a run directory, profiling_analysis.json, profiling_report.txt, profiling_analysis.png and .svg are
+    written to it.
 
-    Anything else is searched for traces of any ranks (Kineto JSON, nsys SQLite or reports, rocprofv3 CSV,
-    JSON or rocpd) and for samples (the monitors' and nvidia-smi's CSV), recognised by content. At most 40
-    lines are printed, the verdict first and last. The exit code is 6 where the data does not suffice for a
-    verdict.
+    Other folders are searched for traces of any ranks (Kineto JSON, nsys SQLite or reports, rocprofv3 CSV,
+    JSON or rocpd) and for samples (the monitors' and nvidia-smi's CSV), which are recognised by content. At
+    most 40 lines are printed, with the verdict first and last. The exit code is 6 if there is not enough
+    data for a verdict.
     """
     from aorta.readers.directory import find_run
 

@@ -38,11 +38,11 @@ _LARGEST_BYTES = 64 << 20
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 def command(job: str | None, pids: tuple[int, ...], seconds: float, as_json: bool, watch: bool) -> None:
-    """Watch a running job of yours for some seconds and say which rank the others wait for, and where.
+    """Watch one of your running jobs for some seconds, and say which rank the others wait for, and where.
 
-    JOBID is a Slurm job: 7, 7_2 of an array, 7+1 of a heterogeneous job, 7.1 for one of its steps. Or it is
-    the id of a run of `aorta profile` on this machine. Without JOBID and --pid,
-    it is the job of the allocation that this command runs in. The job is neither stopped nor restarted.
+    JOBID is a Slurm job: 7, 7_2 of an array, 7+1 of a heterogeneous job, 7.1 for one of its steps. It can
+    also be the id of a run of `aorta profile` on this machine. Without JOBID and --pid, aorta uses the job
+    of the allocation in which this command runs. The job is neither stopped nor restarted.
     """
     found = _look(job, pids, seconds)
     _tell(found, as_json=as_json)

@@ -10,14 +10,14 @@ from aorta.commands._say import say_encoded
 @click.command("attach-node")
 @click.option("--job", required=True, metavar="ID")
 @click.option("--seconds", default=5.0, type=click.FloatRange(min=1, max=60))
-@click.option("--node-index", type=click.IntRange(min=0), help="Only processes of this node of the job.")
-@click.option("--step", metavar="NUMBER", help="Only processes of this step.")
+@click.option("--node-index", type=click.IntRange(min=0), help="Use only processes of this node of the job.")
+@click.option("--step", metavar="NUMBER", help="Use only processes of this step.")
 @click.option("--recorders", is_flag=True, help="Also read flight recorders, if processes offer them.")
 @click.option("--looks", default=1, type=click.IntRange(min=1), help="Number of looks, one after another.")
 def command(
     job: str, seconds: float, node_index: int | None, step: str | None, *, recorders: bool, looks: int
 ) -> None:
-    """Print what the training processes of a job do on this node: one line of JSON per look."""
+    """Print what the training processes of a job are doing on this node, as one line of JSON per look."""
     import socket
 
     from aorta.artefacts.attached import NodeView, encoded

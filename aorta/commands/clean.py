@@ -37,16 +37,15 @@ _SHOWN = 3
     help="Remove the oldest folders until the rest is smaller, such as 20G. Folders that changed in the last "
     "day stay.",
 )
-@click.option("--dry-run", is_flag=True, help="List what would be removed; remove nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed, without removing anything.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @results_option
 def command(older_than: int | None, keep_below: int | None, dry_run: bool, yes: bool, results: Path) -> int:
     """Remove runs, earlier reports and submissions in which nothing has changed for AGE.
 
-    With --keep-below only as many of them go as are needed, the oldest first.
-
-    A folder goes only if its own record says that aorta made it, and only the files that aorta writes go.
-    Files of yours in it stay, with the folder, and are named. The newest report stays.
+    With --keep-below, only as many folders are removed as necessary, oldest first. A folder is removed only
+    if its own record says that aorta created it, and only files that aorta wrote are removed. If you added
+    files, they and their folder are kept and listed. The newest report is kept.
     """
     from aorta.commands._prune import beyond, old_folders
 

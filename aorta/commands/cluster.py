@@ -25,12 +25,12 @@ def _folder_option(function: click.decorators.FC) -> click.decorators.FC:
 
 @click.group("cluster", cls=SuggestingGroup)
 def command() -> None:
-    """A real Slurm cluster on this machine: slurmctld, several slurmd, munge, slurmdbd with MariaDB."""
+    """Run a real Slurm cluster on this machine: slurmctld, several slurmd, munge, slurmdbd with MariaDB."""
 
 
 @command.command()
 @_folder_option
-@click.option("--nodes", type=click.IntRange(1, 32), default=4, show_default=True, help="How many nodes.")
+@click.option("--nodes", type=click.IntRange(1, 32), default=4, show_default=True, help="Number of nodes.")
 @click.option(
     "--netns/--no-netns",
     default=None,
@@ -65,7 +65,7 @@ def up(directory: Path, nodes: int, netns: bool | None, rate: str | None, instal
 @_folder_option
 @click.option("--keep-logs", is_flag=True, help="Leave the logs in the folder.")
 def down(directory: Path, keep_logs: bool) -> None:
-    """End the cluster and every job on it, and remove all that it made on this machine."""
+    """End the cluster and all its jobs, and remove everything that it created on this machine."""
     from aorta.cluster import cluster
     from aorta.cluster.config import ClusterDir
 
@@ -76,7 +76,7 @@ def down(directory: Path, keep_logs: bool) -> None:
 @command.command()
 @_folder_option
 def status(directory: Path) -> int:
-    """Show daemons and nodes; the exit code is 0 only when all are up."""
+    """Show daemons and nodes; the exit code is 0 only if all are up."""
     from rich.console import Console
     from rich.table import Table
 
@@ -108,7 +108,7 @@ def status(directory: Path) -> int:
 @command.command()
 @_folder_option
 def env(directory: Path) -> None:
-    """Print what makes Slurm's commands use this cluster, for `eval "$(aorta cluster env)"`."""
+    """Print shell commands that make Slurm use this cluster, for `eval "$(aorta cluster env)"`."""
     from aorta.cluster.config import ClusterDir, ClusterError
 
     folder = ClusterDir(directory.absolute())

@@ -54,11 +54,12 @@ DETAIL = (
 def command(sides: tuple[Path, ...], json_path: str | None, **options: Any) -> None:
     """Compare BEFORE with AFTER: step time, efficiency, verdict and parts.
 
-    Each is a submission (results/profiling/run_<timestamp>), a run directory, a report's JSON or traces. The
-    answer is faster, slower or cannot be told apart. --output gets comparison.md and its picture.
+    Each of the two is a submission (results/profiling/run_<timestamp>), a run directory, a report's JSON or
+    traces. The answer is faster, slower or cannot be told apart. comparison.md and its picture are written
+    to --output.
 
-    With --log-dir and --label, the step records of any number of runs are compared instead: summary.json and
-    <label>_timeline.png in the output folder.
+    With --log-dir and --label, the step records of any number of runs are compared instead, and summary.json
+    and <label>_timeline.png are written to --output.
     """
     if options["log_dirs"]:
         if sides:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     show_default=True,
 )
 def command(account: str | None, partition: str | None, gpus_per_node: int | None, output: Path) -> None:
-    """Ask for account, partition and GPUs per node, check them against the cluster, and write them down."""
+    """Ask for the account, partition and GPUs per node, check them against the cluster, and save them."""
     from aorta.artefacts.io import write_exact
     from aorta.launch.settings import SiteSettings, check_settings, render_settings
     from aorta.launch.site import ask_site

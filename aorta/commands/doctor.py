@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     help="Check if hooks work in programs that this interpreter runs.",
 )
 def command(results: Path, as_json: bool, needed: tuple[str, ...], python: str | None) -> int:
-    """Look at this machine and say what will work on it. Changes nothing.
+    """Check this machine and say what will work on it, without changing anything.
 
     On a cluster, run it where you submit and, for GPUs and profilers, inside a job:
     srun -N1 .venv/bin/aorta doctor.
 
-    The exit code is 0 when everything needed works, if only in part, and 1 otherwise.
+    The exit code is 0 if everything necessary works, even if only in part, and 1 otherwise.
     """
     if python is not None:
         return _hooks(python, as_json=as_json)

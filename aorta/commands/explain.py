@@ -10,10 +10,10 @@ from aorta.commands._say import say
 @click.command()
 @click.argument("name", metavar="[KIND|KEY]", required=False)
 def command(name: str | None) -> None:
-    """Say what a finding or mistake is, why it costs time and what to do; or what a threshold decides.
+    """Explain a finding or mistake, why it costs time and what to do, or explain a threshold.
 
     KIND is a finding, such as data_loading, or a mistake, such as fp32_matmul. KEY is a threshold, such as
-    thresholds.data_wait_pct. Without either, all are listed.
+    thresholds.data_wait_pct. Without an argument, all are listed.
     """
     from aorta.diagnosis.findings import PLUGINS
     from aorta.diagnosis.mistakes import CATALOGUE

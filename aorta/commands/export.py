@@ -12,7 +12,7 @@ from aorta.commands._say import say
 
 @click.group("export", cls=SuggestingGroup)
 def command() -> None:
-    """A run to MLflow or W&B, and the JSON schemas of all files."""
+    """Export a run to MLflow or W&B, or the JSON schemas of all files."""
 
 
 @command.command()
@@ -20,7 +20,7 @@ def command() -> None:
 @click.option("--tracking-uri", metavar="URI", help="Server or folder. Default: MLFLOW_TRACKING_URI.")
 @click.option("--experiment", default="aorta", show_default=True)
 def mlflow(run: Path, tracking_uri: str | None, experiment: str) -> None:
-    """Write RUN, which was analysed, to MLflow."""
+    """Write RUN, after it was analysed, to MLflow."""
     from aorta.exports.trackers import to_mlflow
 
     say(f"MLflow run {to_mlflow(run, tracking_uri=tracking_uri, experiment=experiment)}")
@@ -30,11 +30,15 @@ def mlflow(run: Path, tracking_uri: str | None, experiment: str) -> None:
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--project", default="aorta", show_default=True)
 @click.option(
-    "--dir", "folder", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="For wandb/."
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="Folder in which wandb/ is created.",
 )
 @click.option("--online", is_flag=True, help="Send the run at once; needs an account.")
 def wandb(run: Path, project: str, folder: Path, online: bool) -> None:
-    """Write RUN, which was analysed, for W&B; without --online nothing is sent."""
+    """Write RUN, after it was analysed, for W&B; without --online, nothing is sent."""
     from aorta.exports.trackers import to_wandb
 
     made = to_wandb(run, folder=folder, project=project, mode="online" if online else "offline")

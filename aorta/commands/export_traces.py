@@ -13,9 +13,10 @@ import click
     "--node", required=True, type=click.IntRange(min=0), help="Index of the node whose traces are exported."
 )
 def command(run: Path, node: int) -> None:
-    """Make SQLite exports of RUN's profiler reports and summary_stats.csv; needs the profiler of that node.
+    """Create SQLite exports of RUN's profiler reports, and summary_stats.csv; needs the profiler of that
+    node.
 
-    The node agent does it after training; by hand it completes a run whose time was up.
+    The node agent does this after training. Run it by hand to complete a run that ran out of time.
     """
     from aorta.artefacts.layout import RunDir
     from aorta.errors import RunError

@@ -63,11 +63,12 @@ def command(
     timeout: float,
     output: Path,
 ) -> int:
-    """Run A and B in blocks (A B B A, B A A B) until it is clear whether B is slower by the limit.
+    """Run A and B in blocks (A B B A, B A A B) until it is clear if B is slower by the limit.
 
-    Exit status 0: B is not slower; 1: it is; 4: a run failed. Measured are the steps of the step records,
-    which aorta puts into PyTorch programs; otherwise the number that --metric finds; otherwise the wall time
-    of the whole command. A command may be `srun ...` or `sbatch --wait ...`, so that runs are Slurm jobs.
+    Exit status 0: B is not slower; 1: B is slower; 4: a run failed. The gate compares the number that
+    --metric finds. Without --metric, it compares steps from the step records of PyTorch programs, or the
+    wall time of the whole command if there are none. To run Slurm jobs, use `srun ...` or `sbatch --wait
+    ...` as commands.
     """
     if metric is not None and cpu_time:
         raise ConfigError("--metric and --cpu-time cannot be used together", "use one of them")

@@ -12,7 +12,7 @@ import click
     "--output-dir",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
-    help="Where the files go.",
+    help="Folder for the files.",
 )
 @click.option("--interval", type=click.FloatRange(0.1, 60), default=1.0, show_default=True, help="Seconds.")
 @click.option(
@@ -39,8 +39,8 @@ def command(  # noqa: PLR0917
 ) -> None:
     """Sample this node's GPUs and CPUs to CSV.
 
-    Writes gpu_monitor.csv, cpu_monitor.csv and monitor_status.json. Ends by SIGTERM or SIGINT with everything
-    written.
+    This writes gpu_monitor.csv, cpu_monitor.csv and monitor_status.json. On SIGTERM or SIGINT, it writes all
+    samples and ends.
     """
     if no_gpu and no_cpu:
         raise click.UsageError("--no-gpu and --no-cpu leave nothing to sample")

@@ -38,8 +38,9 @@ POLL_S = 0.5
 def command(**options: Any) -> int:
     """Run the scenarios one after another on this machine, and write BOTTLENECK_ANALYSIS.md.
 
-    Each node of a scenario is a task with its own node agent. What follows -- is your own program, run in
-    place of the built-in trainer. Exit status 0: every scenario completed; 128 + n: signal n ended them.
+    Each node of a scenario is a task with its own node agent. The command after -- is your own program,
+    which runs instead of the built-in trainer. Exit status 0: every scenario completed; 128 + n: signal n
+    ended them.
     """
     from aorta.commands._judgeable import warn_unjudgeable
     from aorta.commands._reports import docs_folder

@@ -18,8 +18,8 @@ from aorta.errors import ArtefactError
 def command(run_dir: Path, node: int | None) -> None:
     """Reduce the traces in RUN_DIR to nodes/node<i>/traces/rank_<r>.json.
 
-    A job does this on each node after training, so that the analysis reads summaries. By hand it is useful
-    where a job was ended before it could; traces that a summary exists of are reduced again.
+    A job does this on each node after training, so that the analysis can read summaries. Run it by hand if a
+    job was ended before it could do so. Traces that already have a summary are reduced again.
     """
     from aorta.metrics.trace_summary import REDUCER
     from aorta.readers.directory import open_run

@@ -12,16 +12,25 @@ import click
 @click.command("run-node")
 @click.option("--scenario", required=True, help="Name of the scenario: 2node, cpu_2node.")
 @click.option("--results", required=True, type=click.Path(path_type=Path), help="Folder of all runs.")
-@click.option("--config", type=click.Path(path_type=Path), help="Configuration file [default: the defaults].")
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="Configuration file [default: the default values]."
+)
 @click.option("--override", multiple=True, help="key.sub=value; may be repeated.")
 @click.option("--profiler", help="auto, none, nsys or rocprofv3 [default: capture.profiler].")
 @click.option(
     "--procs-per-node", type=click.IntRange(min=1), help="Ranks per node [default: one per GPU, or one]."
 )
 @click.option("--monitor-interval", type=float, help="Seconds between samples [default: monitor.interval_s].")
-@click.option("--instrument", type=click.Choice(["auto", "none"]), default="auto", help="Records of COMMAND.")
-@click.option("--python", help="The interpreter of COMMAND [default: that of the agent].")
-@click.option("--launcher", type=click.Choice(["aorta", "own"]), default="aorta", help="Who starts ranks.")
+@click.option(
+    "--instrument",
+    type=click.Choice(["auto", "none"]),
+    default="auto",
+    help="auto: hooks record the steps of COMMAND; none: no hooks.",
+)
+@click.option("--python", help="Python interpreter for COMMAND [default: the agent's].")
+@click.option(
+    "--launcher", type=click.Choice(["aorta", "own"]), default="aorta", help="What starts the ranks."
+)
 @click.option("--steps", type=click.IntRange(min=1), help="End COMMAND after this many optimizer steps.")
 @click.option("--executor", type=click.Choice(["slurm", "local"]), help="[default: slurm inside a Slurm job]")
 @click.option("--job-id", help="[default: SLURM_JOB_ID]")
@@ -40,7 +49,9 @@ def command(
     nodes: int | None,
     **rest: Any,
 ) -> int:
-    """Run this node's ranks, monitors and profiler; COMMAND (after --): a program instead of the trainer."""
+    """Run this node's ranks, monitors and profiler. COMMAND (after --) is a program that runs instead of the
+    trainer.
+    """
     from aorta.artefacts.layout import Scenario
     from aorta.artefacts.own_program import OwnProgram
     from aorta.runner.node import run_node

@@ -37,7 +37,10 @@ _LEAST_VERDICT = 30
 )
 @click.option("--lost", is_flag=True, help="Show hours used and lost per cause instead of the list.")
 @click.option(
-    "--since", type=Age(), metavar="AGE", help="With --lost: runs that ended since then. Default: all."
+    "--since",
+    type=Age(),
+    metavar="AGE",
+    help="With --lost: include runs that ended within this time. Default: all runs.",
 )
 @results_option
 @docs_option
@@ -52,7 +55,7 @@ def command(
     docs: Path | None,
     as_json: bool,
 ) -> None:
-    """List the runs and reports below the results folder, the newest first."""
+    """List the runs and reports below the results folder, newest first."""
     if since is not None and not lost:
         raise click.UsageError("--since goes with --lost")
     if lost:

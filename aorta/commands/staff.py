@@ -16,7 +16,7 @@ from aorta.errors import ArtefactError
 
 @click.group("staff", cls=SuggestingGroup)
 def command() -> None:
-    """One line per job for Slurm's AdminComment, and metrics for Prometheus."""
+    """Write one line per job for Slurm's AdminComment, and metrics for Prometheus."""
 
 
 @command.command()
@@ -30,7 +30,9 @@ def command() -> None:
 )
 @click.option("--analyze", "analyse", is_flag=True, help="Analyse the run first if that was not done.")
 def line(job_id: str, results: Path, analyse: bool) -> None:
-    """Print one line about the run of JOB_ID: verdict, step time, requested against used."""
+    """Print one line about the run of JOB_ID: verdict, step time, and used compared with requested
+    resources.
+    """
     from aorta.artefacts.files import is_there
     from aorta.artefacts.io import write_json
     from aorta.artefacts.layout import runs
@@ -59,9 +61,11 @@ def line(job_id: str, results: Path, analyse: bool) -> None:
     default=(RESULTS,),
     help="Folder of runs; may be repeated, such as for several users.",
 )
-@click.option("--since", type=Age(), default="7d", show_default=True, help="Runs that ended since then.")
+@click.option(
+    "--since", type=Age(), default="7d", show_default=True, help="Include runs that ended within this time."
+)
 def metrics(output: Path, results: tuple[Path, ...], since: int) -> None:
-    """Write OUTPUT.prom for node_exporter's textfile collector; a reader never sees half of it."""
+    """Write OUTPUT.prom for node_exporter's textfile collector, replacing the file atomically."""
     from aorta.artefacts.io import write_exact
     from aorta.commands._accounted import accounted_runs, prometheus_text
 

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 def command(as_json: bool, **options: Any) -> None:
     """Submit one job per scenario and record the job ids.
 
-    What follows -- is your own program, run in place of the built-in trainer: a Python script with its
-    arguments, as torchrun would take it.
+    The command after -- is your own program, which runs instead of the built-in trainer: a Python script
+    with its arguments, as for torchrun.
     """
     with messages_aside(as_json):
         told = _run(options, as_json=as_json)

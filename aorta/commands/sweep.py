@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     "--over",
     multiple=True,
     metavar="KEY=V1,V2,...",
-    help="Such as training.batch_size=8,16,32.",
+    help="Values of a key, such as training.batch_size=8,16,32.",
     shell_complete=complete_override,
 )
 @click.option(
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     "--at-most",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Points that run at the same time. Default: 1 if all nodes are this machine, else no limit.",
+    help="Points that run at the same time. Default: 1 if all nodes are this machine, otherwise no limit.",
 )
 @launch_options
 @slurm_options
@@ -69,9 +69,9 @@ if TYPE_CHECKING:
 def command(as_json: bool, **options: Any) -> int:
     """Run every combination of the --over values, --repeats times, for each number of nodes.
 
-    --nodes is 1 unless --strong or --weak asks for scaling (then 1,2,4); --profiler is none, because a
-    profiler changes the times that are compared. On Slurm the points of one number of nodes are one job
-    array. `aorta aggregate` then writes SWEEP_ANALYSIS.md.
+    --nodes is 1 by default, or 1,2,4 with --strong or --weak. --profiler is none by default, because a
+    profiler changes the times that are compared. On Slurm, the points with the same number of nodes are one
+    job array. `aorta aggregate` then writes SWEEP_ANALYSIS.md.
     """
     if options["scenarios"] is None and options["nodes"] is None:
         options["nodes"] = "1,2,4" if options["strong"] is not None or options["weak"] else "1"

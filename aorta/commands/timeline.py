@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 def command(paths: tuple[Path, ...], output: Path) -> None:
     """Write one timeline of a run directory, or of raw traces, for https://ui.perfetto.dev.
 
-    It holds every rank's GPU streams, host ranges and step records, and the monitors' counters, on the wall
-    clock of the lowest rank. A run without traces has its step records and counters.
+    The timeline contains every rank's GPU streams, host ranges and step records, and the monitors' counters,
+    on the wall clock of the lowest rank. For a run without traces, it contains the step records and
+    counters.
     """
     from aorta.readers.directory import find_run
     from aorta.report.timeline import write_timeline

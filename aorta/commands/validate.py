@@ -58,9 +58,10 @@ CPU_CONFIG, GPU_CONFIG = "validation.yaml", "validation_gpu.yaml"
     help="Folder for validation.md. Default: docs/ in aorta's own checkout, otherwise results/.",
 )
 def command(**options: Any) -> int:
-    """Put known faults into real runs, and count how often the analysis finds kind, rank and gain.
+    """Inject known faults into real runs, and count how often the analysis finds the right kind, rank and
+    gain.
 
-    The document is docs/validation.md (validation-small, -slurm, -gpu or -stripped). Exit status 0: every
+    The result is docs/validation.md (validation-small, -slurm, -gpu or -stripped). Exit status 0: every
     target is met.
     """
     if options["hangs"]:
