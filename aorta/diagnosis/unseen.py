@@ -51,6 +51,8 @@ def beside_unseen(spec: FindingSpec, answer: RuleResult, seen: Observation) -> R
     kinds_first, unseen = unknown > unseen, unseen + unknown
     if said.value is None or said.unit not in _OF_TIME or unseen < _LEAST_PCT:
         return answer
+    if not (seen.steps.traced or spec.of_host_time or spec.fires_below):
+        return answer  # a pass that hooks did not see is compute or host work, and no exchange or wait
     most = said.value + unseen
     open_above = not spec.fires_below and not said.fired and most > said.threshold
     open_below = spec.fires_below and said.fired and most >= said.threshold

@@ -18,6 +18,7 @@ from aorta.inject.copies import CopyHooks
 from aorta.inject.cycle import Cycle, Optimizers
 from aorta.inject.graphs import CAPTURES, Graphs, captured
 from aorta.inject.hooks import Hooks, say
+from aorta.inject.inner import LAST
 from aorta.inject.loaders import LoaderHooks
 from aorta.inject.outcome import Outcomes
 from aorta.inject.parts import StepMarks
@@ -183,6 +184,8 @@ class Driver:
     def _end_step(self, optimizer: Any) -> None:
         self._worked = False
         self._cycles += 1
+        if self._cycles <= LAST:
+            self.roots.learn(self._cycles, forward="forward" in self.hooks.seen)
         recorder, parts = self.recorder, self._parts
         if recorder is None or parts is None:
             with self.rank.variables():
@@ -242,7 +245,7 @@ class Driver:
             return None
         if not (parts.quick("forward") or parts.begins("forward")):
             return None
-        if not parts.from_loader and module.training:
+        if not parts.from_loader and module.training and id(module) not in self.roots.inner.known:
             parts.saw(module, arguments)
         self.hooks.seen.add("forward")
         return True

@@ -15,6 +15,8 @@ from weakref import WeakSet
 import torch
 from torch import nn
 
+from aorta.inject.inner import InnerModules, restore
+
 if TYPE_CHECKING:
     from aorta.inject.driver import Driver
 
@@ -36,10 +38,11 @@ class RootModules:
         self._others: set[int] = set()
         """Modules that are no roots."""
         self._looks = MOST_LOOKS
-        self._alive: WeakSet[nn.Module] = WeakSet()
+        self.alive: WeakSet[nn.Module] = WeakSet()
+        self.inner = InnerModules()
         self._compiled: WeakSet[nn.Module] = WeakSet()
-        self.classes: dict[type, Any] = {}
-        """Classes whose calls are watched, and the `__call__` of their own that they had; None: none."""
+        self.classes: dict[type, tuple[Any, Any]] = {}
+        """Classes whose calls are watched, the `__call__` of their own that they had (None: none), and ours."""
         self.names: list[str] = []
         """Classes of the root modules."""
 
@@ -56,13 +59,46 @@ class RootModules:
         below = {id(child) for one in modules for child in one.children()}
         found = [one for one in modules if id(one) not in below and _trains(one)]
         for root in found:
-            self._alive.add(root)
+            self.alive.add(root)
             self._watch(root)
         self._known.clear()
-        self._known.update(id(root) for root in self._alive)
+        self._known.update(id(root) for root in self.alive)
+        self._known.update(self.inner.known)
         self._others.clear()
         self._others.update(below)
-        self.names = sorted(type(root).__name__ for root in self._alive)
+        self.names = sorted(type(root).__name__ for root in self.alive)
+
+    def learn(self, step: int, *, forward: bool) -> None:
+        """Learn in the first steps which modules a program calls that calls only methods of its models.
+
+        Args:
+            step: the number of the step that ends.
+            forward: a forward pass was seen.
+        """
+        with contextlib.suppress(Exception):  # without it, the forward pass stays unseen
+            if self.inner.begins(step, forward=forward):
+                inside = self._inside()
+                self.inner.known = set(inside)
+                self._known.update(inside)
+                for module in inside.values():
+                    self._watch(module)
+            elif self.inner.ends(step):
+                self._keep(self.inner.known)
+
+    def _inside(self) -> dict[int, nn.Module]:
+        """Return the modules inside of the roots, by identity."""
+        roots = set(self.alive)
+        return {id(one): one for root in roots for one in root.modules() if one not in roots}
+
+    def _keep(self, known: set[int]) -> None:
+        """Watch no other modules inside of the roots than those in `known`."""
+        inside = self._inside()
+        kept = {type(root) for root in self.alive} | {type(inside[one]) for one in known & inside.keys()}
+        for owner in self.classes.keys() - kept:
+            own, put = self.classes[owner]
+            if restore(owner, own, put):
+                del self.classes[owner]
+        self._known.difference_update(inside.keys() - known)
 
     def _watch(self, root: nn.Module) -> None:
         compiled = root.__dict__.get("_compiled_call_impl")
@@ -94,12 +130,15 @@ class RootModules:
     def _watched(self, call: Any) -> Any:
         """Return a function that makes a call of a module with its ends noted, and never raises by itself."""
         driver, off, switch_off = self._driver, self._driver.hooks.off, self._driver.hooks.switch_off
+        inner = self.inner
 
         def watched(module: Any, args: Any, kwargs: Any) -> Any:
             begun = None
             if "forward" not in off:
                 try:
                     begun = driver.forward_begins(module, (args, kwargs))
+                    if begun and inner.called is not None:  # the first steps learn
+                        inner.called.add(id(module))
                 except Exception as error:
                     switch_off("forward", error)
             try:
@@ -114,7 +153,7 @@ class RootModules:
         return watched
 
     def _known_class(self, owner: type) -> None:
-        own = self.classes[owner] = owner.__dict__.get("__call__")
+        own = owner.__dict__.get("__call__")
         known, made_later, kind = self._known, self._made_later, cast("Any", owner)
         compiling = torch.compiler.is_compiling
 
@@ -133,6 +172,7 @@ class RootModules:
             return watched(module, args, kwargs)
 
         owner.__call__ = __call__  # type: ignore[method-assign]
+        self.classes[owner] = own, __call__
 
     def _made_later(self, module: nn.Module) -> bool:
         """Return whether a module of a root's class is a root that was made after the roots were found."""

@@ -48,6 +48,8 @@ def test_host_work_holds_a_pass_that_was_not_seen(
     if unseen_ms:
         assert "no forward pass" in (measured(found, "host_bound").reason or "")
         assert found.verdict.kind == "insufficient_data"
+        exchanged = {measured(found, kind).answer for kind in ("communication", "straggler")}
+        assert exchanged == {"not_found"}  # 4 ms are all of the exchange, whatever was not seen
 
 
 def test_a_program_without_steps_says_why(tmp_path: Path) -> None:

@@ -370,3 +370,52 @@ def test_calls_by_keyword_are_seen_too(tmp_path: Path) -> None:
     assert (ended.codes, ended.status().hooks_off) == ([0], {}), ended.err
     assert [record.loss for record in ended.records()] == [-12.0, -21.0, -30.0, -39.0]  # 6 - 9 per step
     assert ended.status().seen == ["backward", "forward", "optimizer", "scaler"]
+
+
+METHODS = """
+import torch
+from torch import nn
+
+class Agent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(2, 4), nn.ReLU())
+        self.heads = nn.ModuleDict({"policy": nn.Linear(4, 3), "unused": nn.Sigmoid()})
+        self.norm = nn.LayerNorm(3)
+    def act(self, x):
+        return self.heads["policy"](self.body(x))
+
+torch.manual_seed(0)
+agent = Agent()
+optimizer = torch.optim.SGD(agent.parameters(), lr=0.5)
+for step in range(12):
+    with torch.no_grad():
+        agent.act(torch.ones(7, 2))
+    agent.act(torch.ones(3, 2)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print("__call__" in vars(nn.Linear), "__call__" in vars(nn.Sequential), "__call__" in vars(nn.LayerNorm))
+print([p.sum().item().hex() for p in agent.parameters()])
+"""
+
+
+def test_the_forward_pass_in_methods_of_a_model_is_seen(tmp_path: Path) -> None:
+    """Updates 4 to 8 teach which modules count: the body and one head, two pieces per step from the fifth
+    update on. The classes of the others get their own call back. The number of samples is not guessed.
+    """
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "hooks").mkdir()
+    plain = run_program(METHODS, tmp_path / "plain", hooks=False)
+    ended = run_program(METHODS, tmp_path / "hooks")
+    assert ended.codes == [0], ended.err
+    assert ended.out[0].splitlines()[-1] == plain.out[0].splitlines()[-1]
+    pieces = [
+        [piece.tag for piece in record.profile.ranges].count("forward")
+        for record in ended.records()
+        if record.profile
+    ]
+    assert pieces == [0] * 2 + [2] * 8
+    assert {record.samples for record in ended.records()} == {None}
+    told = [line for line in ended.out[0].splitlines() if line[0] in "TF"]
+    assert told == ["False False False"] * 3 + ["True True True"] * 5 + ["True True False"] * 4
+    assert "forward" in ended.status().seen
