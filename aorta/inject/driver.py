@@ -240,11 +240,13 @@ class Driver:
         parts = self._parts
         if parts is None or get_ident() != self.thread or (CAPTURES.begun and captured()):
             return None
-        if not torch.is_grad_enabled():
+        gradients = torch.is_grad_enabled()
+        if not gradients:
             parts.no_grad = True
-            return None
         if not (parts.quick("forward") or parts.begins("forward")):
             return None
+        if not gradients or id(module) in self.roots.frozen:
+            return True  # a teacher's pass is compute, and not the one that trains
         if not parts.from_loader and module.training and id(module) not in self.roots.inner.known:
             parts.saw(module, arguments)
         self.hooks.seen.add("forward")

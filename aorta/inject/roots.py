@@ -37,6 +37,8 @@ class RootModules:
         self._known: set[int] = set()
         self._others: set[int] = set()
         """Modules that are no roots."""
+        self.frozen: set[int] = set()
+        """Root modules without parameters to train: teachers, encoders, averages of weights."""
         self._looks = MOST_LOOKS
         self.alive: WeakSet[nn.Module] = WeakSet()
         self.inner = InnerModules()
@@ -57,7 +59,8 @@ class RootModules:
         """Look for root modules among all objects."""
         modules = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
         below = {id(child) for one in modules for child in one.children()}
-        found = [one for one in modules if id(one) not in below and _trains(one)]
+        found = [one for one in modules if id(one) not in below and _has_parameters(one)]
+        self.frozen = {id(root) for root in found if not _trains(root)}
         for root in found:
             self.alive.add(root)
             self._watch(root)
@@ -179,9 +182,15 @@ class RootModules:
         parts = self._driver.here()
         if parts is None or parts.part != "other" or id(module) in self._others:
             return False
-        trains = _trains(module)
-        (self._known if trains else self._others).add(id(module))
-        return trains
+        counts = _has_parameters(module)
+        (self._known if counts else self._others).add(id(module))
+        if counts and not _trains(module):
+            self.frozen.add(id(module))
+        return counts
+
+
+def _has_parameters(module: nn.Module) -> bool:
+    return next(module.parameters(), None) is not None
 
 
 def _trains(module: nn.Module) -> bool:

@@ -400,8 +400,9 @@ print([p.sum().item().hex() for p in agent.parameters()])
 
 
 def test_the_forward_pass_in_methods_of_a_model_is_seen(tmp_path: Path) -> None:
-    """Updates 4 to 8 teach which modules count: the body and one head, two pieces per step from the fifth
-    update on. The classes of the others get their own call back. The number of samples is not guessed.
+    """Updates 4 to 8 teach which modules count: the body and one head. Each step calls both twice, once
+    without gradients: four pieces. The classes of the others get their own call back. The number of samples
+    is not guessed.
     """
     (tmp_path / "plain").mkdir()
     (tmp_path / "hooks").mkdir()
@@ -414,8 +415,40 @@ def test_the_forward_pass_in_methods_of_a_model_is_seen(tmp_path: Path) -> None:
         for record in ended.records()
         if record.profile
     ]
-    assert pieces == [0] * 2 + [2] * 8
+    assert pieces == [0] * 2 + [4] * 8
     assert {record.samples for record in ended.records()} == {None}
     told = [line for line in ended.out[0].splitlines() if line[0] in "TF"]
     assert told == ["False False False"] * 3 + ["True True True"] * 5 + ["True True False"] * 4
     assert "forward" in ended.status().seen
+
+
+TEACHER = """
+import torch
+from torch import nn
+
+student, teacher, loss = nn.Linear(2, 1), nn.Linear(2, 1).requires_grad_(False), nn.MSELoss()
+optimizer = torch.optim.SGD(student.parameters(), lr=0.5)
+for step in range(12):
+    x = torch.ones(3, 2)
+    with torch.no_grad():
+        target = teacher(torch.ones(5, 2))
+    loss(student(x), target[:3]).backward()
+    optimizer.step()
+"""
+
+
+def test_the_pass_of_a_teacher_in_each_step_is_compute(tmp_path: Path) -> None:
+    """Teacher and student make two pieces. Three samples train; the teacher's five do not."""
+    ended = run_program(TEACHER, tmp_path)
+    assert ended.codes == [0], ended.err
+    for record in ended.records():
+        assert record.profile is not None
+        assert [piece.tag for piece in record.profile.ranges].count("forward") == 2
+        assert record.samples == 3
+
+
+def test_a_teacher_alone_is_no_forward_pass_that_trains(tmp_path: Path) -> None:
+    script = TEACHER.replace("student(x)", "nn.functional.linear(x, student.weight)")
+    ended = run_program(script, tmp_path)
+    assert ended.codes == [0], ended.err
+    assert "forward" not in ended.status().seen
