@@ -17,8 +17,10 @@ class Lateness(Record, frozen=True, kw_only=True):
     """In 80 % of the steps since the first one or more; less often; in a single unbroken stretch of at most
     5 % of the steps."""
     late_steps: int
+    late_times: int | None = None
+    """Unbroken runs of late steps: what delays a rank for a while counts once. None: not counted."""
     share_of_steps: float
-    """0 to 1, of the detailed steady steps."""
+    """0 to 1, of the detailed steady steps in which ranks meet."""
     since_step: int
     """The first global step in which it was late, of the detailed ones."""
     late_ms: float

@@ -93,15 +93,27 @@ def with_costs(findings: Sequence[Finding], seen: Observation) -> list[Finding]:
 
     The cost of a cause is its time, but at most the gain of a replay without all of it. If the host work of
     other ranks also fills the step, the last rank takes the whole step but costs almost nothing.
+    Causes are sorted by what replays without them gain, if all were replayed. A mean over two ranks would
+    halve the wait of one of them.
     """
-    made = []
+    made, gains = [], dict[Kind, float]()
     for finding in findings:
         cost, gained = weight(finding, findings, seen), finding.estimated_speedup
         if gained is not None and gained.expected is not None and seen.steps.costs:
             without = max(gained.expected, gained.limit or 0.0)
             cost = min(cost, max(seen.steps.step_ms * (1.0 - 1.0 / without), 0.0))
+            gains[finding.kind] = seen.steps.step_ms * (1.0 - 1.0 / gained.expected)
         made.append(msgspec.structs.replace(finding, lost_ms_per_step=cost if cost > 0 else None))
-    return sorted(made, key=lambda item: (item.symptom_of is not None, -(item.lost_ms_per_step or 0.0)))
+    if any(item.kind not in gains for item in made if item.symptom_of is None):
+        gains = {}
+    return sorted(
+        made,
+        key=lambda item: (
+            item.symptom_of is not None,
+            -gains.get(item.kind, 0.0),
+            -(item.lost_ms_per_step or 0.0),
+        ),
+    )
 
 
 def unsupported(findings: Sequence[Finding], seen: Observation, policy: Policy) -> dict[Kind, str]:

@@ -1,4 +1,4 @@
-"""The modules inside of models whose methods a program calls, `model.loss(batch)`, and never the model itself.
+"""The modules inside of models whose methods a program calls, `model.loss(batch)`, and not the model itself.
 
 A call of a model is the forward pass, with all that it calls. Of a method nobody knows, but each module that
 it calls is a piece of the forward pass. Which ones a program calls itself is learned from a few steps.
@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 FIRST, LAST = 3, 8
-"""Numbers of the step after which all modules are watched, and of the one after which those that count are."""
+"""Numbers of two steps: after the first all modules are watched, after the last only those that count."""
 
 
 class InnerModules:

@@ -44,7 +44,7 @@ class RootModules:
         self.inner = InnerModules()
         self._compiled: WeakSet[nn.Module] = WeakSet()
         self.classes: dict[type, tuple[Any, Any]] = {}
-        """Classes whose calls are watched, the `__call__` of their own that they had (None: none), and ours."""
+        """Classes whose calls are watched: the `__call__` that they had themselves (None: none), and ours."""
         self.names: list[str] = []
         """Classes of the root modules."""
 

@@ -43,9 +43,12 @@ def lateness(
     A rank's lateness in one step is its largest lateness over the step's collectives, compared with the
     median member. With an even number, the lower median is used, so of two ranks the second is late. None
     for a single rank.
+    Steps in which ranks do not meet are left out: some programs average weights only in every tenth step.
     """
     ranks = sorted(collectives.timelines)
-    if len(ranks) < 2 or not len(steady) or not collectives.matched:
+    met = {item.key[0] for item in collectives.matched}
+    steady = [number for number in steady if number in met]
+    if len(ranks) < 2 or not steady:
         return None
     late_ms = late_by(collectives, steady)
     threshold = LATE_SHARE * step_ms
@@ -133,11 +136,13 @@ def _row(
     """Lateness of one rank; `steps` are the numbers of the steps and their stretches."""
     numbers, stretch = steps
     name, since = pattern(late, stretch)
+    begins = late & np.concatenate(([True], ~late[:-1] | (stretch[1:] != stretch[:-1])))
     return Lateness(
         rank=rank,
         host=host,
         pattern=name,
         late_steps=int(late.sum()),
+        late_times=int(begins.sum()),
         share_of_steps=float(late.mean()),
         since_step=int(numbers[since]),
         late_ms=float(late_ms[late].mean()),

@@ -92,6 +92,41 @@ def test_a_load_on_all_nodes_does_not_make_one_rank_late_in_each_step(
     assert (check(finding("straggler", [1], **WAITS), seen, Policy.of(None)) is not None) is explained
 
 
+def late_row(rank: int, times: int | None) -> Lateness:
+    """A rank that is late in 30 of 200 steps, so many times."""
+    return Lateness(
+        rank=rank, host="node0", pattern="intermittent", late_steps=30, late_times=times, share_of_steps=0.15,
+        since_step=0, late_ms=30.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "world", "explained"),
+    [
+        (7, 0, 2, True),  # 2 / 2**7 = 1.6 %
+        (8, 0, 2, False),  # 2 / 2**8 = 0.8 %
+        (8, 0, 4, True),  # 4 / 2**8 = 1.6 %
+        (11, 1, 2, False),  # 2 * (1 + 12) / 2**12 = 0.6 %
+        (10, 1, 2, True),  # 2 * (1 + 11) / 2**11 = 1.2 %
+        (30, 25, 2, True),
+        (None, 0, 2, True),
+    ],
+)
+def test_a_load_on_all_nodes_does_not_choose_one_rank_time_and_again(
+    mine: int | None, others: int, world: int, explained: bool
+) -> None:
+    rows = [late_row(1, mine), *([late_row(0, others)] if others else [])]
+    late = LatenessTable(steps=200, threshold_ms=10.0, ranks=rows, nodes=[], scope="rank")
+    hosts = dict.fromkeys(range(world), "node0")
+    seen = context(
+        loads={"node0": LOAD}, cpus_machine={"node0": 4}, cuda=False, hosts=hosts, world_size=world,
+        model=Modelled(None, "", late, {}),
+    )  # fmt: skip
+    check = FINDINGS["straggler"].unsupported
+    assert check is not None
+    assert (check(finding("straggler", [1], **WAITS), seen, Policy.of(None)) is not None) is explained
+
+
 def exchanging(lasting_ms: Sequence[int]) -> Modelled:
     """Steps of two ranks: 70 ms of compute, and one exchange that takes so long."""
     records = {

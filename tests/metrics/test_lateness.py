@@ -18,9 +18,15 @@ NODES = {0: "a", 1: "a", 2: "b", 3: "b"}
 
 
 def table(
-    late: dict[int, Sequence[int]], *, by: int = 30, nodes: dict[int, str] | None = None
+    late: dict[int, Sequence[int]],
+    *,
+    by: int = 30,
+    nodes: dict[int, str] | None = None,
+    meet: Sequence[int] = range(STEPS),
 ) -> LatenessTable:
-    """Four ranks that come to the step's collective at 20, or `by` ms later in the steps of `late`."""
+    """Four ranks that come to the step's collective at 20, or `by` ms later in the steps of `late`. Only the
+    steps of `meet` have a collective.
+    """
     nodes = nodes if nodes is not None else NODES
     records: dict[int, list[DecodedStep]] = {rank: [] for rank in range(4)}
     for number in range(STEPS):
@@ -33,7 +39,7 @@ def table(
                     span,
                     rank=rank,
                     compute=[(start, start + come)],
-                    collectives=[(start + come, start + 90)],
+                    collectives=[(start + come, start + 90)] if number in meet else [],
                 )
             )
     found = match_collectives(records, dict.fromkeys(records, "clock"))
@@ -70,6 +76,20 @@ def test_every_fourth_step_is_intermittent_and_a_single_step_one_off() -> None:
     assert (once.pattern, once.since_step) == ("one_off", 17)
     (end,) = table({2: [STEPS - 1]}).ranks
     assert end.pattern == "one_off"
+
+
+def test_steps_in_which_ranks_do_not_meet_count_for_nothing() -> None:
+    """The ranks meet in each fourth of 40 steps; rank 2 is late in all ten."""
+    (row,) = table({2: range(STEPS)}, meet=range(0, STEPS, 4)).ranks
+    assert (row.pattern, row.late_steps, row.share_of_steps) == ("persistent", 10, 1.0)
+    (row,) = table({2: range(0, STEPS, 8)}, meet=range(0, STEPS, 4)).ranks
+    assert (row.pattern, row.late_steps, row.share_of_steps) == ("intermittent", 5, 0.5)
+
+
+def test_late_steps_in_a_row_are_one_time() -> None:
+    """Steps 3 to 7, 12, and 20 to 21."""
+    (row,) = table({2: [3, 4, 5, 6, 7, 12, 20, 21]}).ranks
+    assert (row.late_steps, row.late_times) == (8, 3)
 
 
 def test_a_slow_node_is_told_from_a_slow_rank() -> None:

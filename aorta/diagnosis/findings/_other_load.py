@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import comb
 
+from aorta.artefacts.analysis import Finding
+from aorta.artefacts.replayed import LatenessTable
+from aorta.diagnosis.finding import SubCause
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
-from aorta.metrics.node_load import crowded
+from aorta.metrics.node_load import NodeLoad, crowded
+
+OTHERS_CPU_PCT = 50.0
+"""Use of CPU by other programs than the job, in % of one CPU: above it they are a noisy neighbour."""
+BY_CHANCE = 0.01
+"""Chance at which other programs do not explain that the same ranks are late time and again."""
 
 
 def explains_late_ranks(seen: Observation, ranks: Sequence[int], *, by_host: bool) -> str | None:
     """Returns that other programs kept the CPUs of all nodes, where that explains why ranks are late.
 
     Such a load delays now one rank, now another. A rank that is late in nearly every step has a cause of its
-    own.
+    own, and so has one that is late time and again while the others hardly ever are.
 
     Args:
         seen: the run.
@@ -29,8 +38,25 @@ def explains_late_ranks(seen: Observation, ranks: Sequence[int], *, by_host: boo
     always = {item.rank for item in late.ranks if item.pattern == "persistent"} if late else set()
     if always.issuperset(ranks):
         return None
+    if late is not None and ranks and _chance(late, ranks, seen.job.world_size) <= BY_CHANCE:
+        return None
     used = ", ".join(f"{cpus:.1f} CPUs of {host}" for host, cpus in sorted(full.items()))
     return f"other programs used {used}, and hardly any were free: a rank that waits for a core is late"
+
+
+def _chance(late: LatenessTable, ranks: Sequence[int], world: int) -> float:
+    """Returns the chance, at most 1, that some ranks are late so much oftener than all others by a load that
+    delays each rank alike.
+
+    It is the chance of a coin for the least often late of `ranks` and the most often late other one, for as
+    many pairs as there are ranks. Late steps in a row count once: the load may stay with a rank for a while.
+    """
+    times = {row.rank: row.late_times or 0 for row in late.ranks}
+    mine = min(times.get(rank, 0) for rank in ranks)
+    others = max((count for rank, count in times.items() if rank not in ranks), default=0)
+    total = mine + others
+    as_often = sum(comb(total, count) for count in range(mine, total + 1)) / 2**total
+    return min(world * as_often, 1.0)
 
 
 def explains_exchange(transfer_pct: float, seen: Observation, policy: Policy) -> str | None:
@@ -61,3 +87,30 @@ def explains_exchange(transfer_pct: float, seen: Observation, policy: Policy) ->
         f"take {best:.1f} % (threshold {policy.exchange_pct:g}). It runs on CPUs, and other programs used "
         f"{full[host]:.1f} of {seen.around.cpus_machine[host]} CPUs of {host}"
     )
+
+
+def neighbour(finding: Finding, seen: Observation) -> SubCause | None:
+    """Returns that other programs use the nodes of late ranks, and no node of a punctual one; or None."""
+    loads = {
+        host: load
+        for host, item in seen.around.loads.items()
+        if (load := _foreign(seen, host, item)) is not None
+    }
+    beside = [item.rank for item in seen.steps.costs if item.rank not in finding.ranks]
+    if set(seen.job.nodes(beside)) & set(finding.nodes):
+        return None  # ranks of the same node are punctual
+    own = [loads[host] for host in finding.nodes if host in loads]
+    others = [load for host, load in loads.items() if host not in finding.nodes]
+    most = max(own, default=0.0)
+    if most < OTHERS_CPU_PCT or (others and max(others) >= most / 2):
+        return None
+    text = f"other programs use {most:.0f} % of a CPU on {', '.join(finding.nodes)}: a noisy neighbour"
+    return SubCause("noisy_neighbour", text, {"foreign_cpu_pct": most})
+
+
+def _foreign(seen: Observation, host: str, item: NodeLoad) -> float | None:
+    """Returns the CPU that others use there, 100 per CPU."""
+    cpus = seen.around.cpus_machine.get(host)
+    if item.cpu_pct is None or item.job_cpu_pct is None or not cpus:
+        return None
+    return max(item.cpu_pct * cpus - item.job_cpu_pct, 0.0)
