@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -23,11 +24,12 @@ class Outcomes:
     def __init__(self) -> None:
         self.epochs = Epochs()
         self._validation, self._checkpoint = Rare(), Rare()
-        self._kept_ns = 0
+        self._kept_ns = self._began_ns = 0
 
     def keeps(self, parts: StepMarks) -> bool:
         """Return whether the loss and the gradient norm of a step that begins are kept."""
         step = parts.step
+        self._began_ns = self._began_ns or step.host_start_ns
         if step.tape is None:
             return self.keeps_at(step.host_start_ns)
         self._kept_ns = step.host_start_ns
@@ -51,7 +53,9 @@ class Outcomes:
         step.epoch, step.step = self.epochs.step()
         border = step.epoch is not None and step.step == 0
         if parts.no_grad or parts.saved or self._validation.past or self._checkpoint.past:
-            validated = self._validation.happened(parts.no_grad, between_epochs=border)
+            now = time.monotonic_ns()
+            spans = {"took_ns": now - step.host_start_ns, "since_ns": now - self._began_ns}
+            validated = self._validation.happened(parts.no_grad, between_epochs=border, **spans)
             saved = self._checkpoint.happened(parts.saved, between_epochs=border)
             if (validated or saved) and step.phase == "steady":
                 step.phase = "checkpoint" if saved else "validation"
