@@ -75,12 +75,20 @@ def test_nodes_of_one_machine_share_what_the_job_uses() -> None:
     assert crowded(unknown, {"n1": 4, "n2": 4}) == {}
 
 
-@pytest.mark.parametrize(("pattern", "explained"), [("persistent", False), ("intermittent", True)])
+@pytest.mark.parametrize(
+    ("pattern", "late_steps", "explained"), [("persistent", 20, False), ("intermittent", 8, True)]
+)
 def test_a_load_on_all_nodes_does_not_make_one_rank_late_in_each_step(
-    pattern: Literal["persistent", "intermittent"], explained: bool
+    pattern: Literal["persistent", "intermittent"], late_steps: int, explained: bool
 ) -> None:
     rank = Lateness(
-        rank=1, host="node1", pattern=pattern, late_steps=20, share_of_steps=1.0, since_step=0, late_ms=30.0
+        rank=1,
+        host="node1",
+        pattern=pattern,
+        late_steps=late_steps,
+        share_of_steps=late_steps / 20,
+        since_step=0,
+        late_ms=30.0,
     )
     late = LatenessTable(steps=20, threshold_ms=10.0, ranks=[rank], nodes=[], scope="rank")
     seen = context(
@@ -120,6 +128,29 @@ def test_a_load_on_all_nodes_does_not_choose_one_rank_time_and_again(
     hosts = dict.fromkeys(range(world), "node0")
     seen = context(
         loads={"node0": LOAD}, cpus_machine={"node0": 4}, cuda=False, hosts=hosts, world_size=world,
+        model=Modelled(None, "", late, {}),
+    )  # fmt: skip
+    check = FINDINGS["straggler"].unsupported
+    assert check is not None
+    assert (check(finding("straggler", [1], **WAITS), seen, Policy.of(None)) is not None) is explained
+
+
+@pytest.mark.parametrize(
+    ("share", "others", "explained"),
+    [
+        (0.5, 25, False),  # 100 of 125 late steps
+        (0.5, 26, True),  # 100 of 126, less than 80 %
+        (0.49, 0, True),  # not in most steps, and at one time only
+    ],
+)
+def test_a_load_does_not_make_one_rank_late_in_most_steps_and_the_others_hardly_ever(
+    share: float, others: int, explained: bool
+) -> None:
+    mine = replace(late_row(1, 1), late_steps=100, share_of_steps=share)
+    rows = [mine, *([replace(late_row(0, 1), late_steps=others)] if others else [])]
+    late = LatenessTable(steps=200, threshold_ms=10.0, ranks=rows, nodes=[], scope="rank")
+    seen = context(
+        loads={"node0": LOAD}, cpus_machine={"node0": 4}, cuda=False, hosts={0: "node0", 1: "node0"},
         model=Modelled(None, "", late, {}),
     )  # fmt: skip
     check = FINDINGS["straggler"].unsupported

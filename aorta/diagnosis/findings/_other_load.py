@@ -10,6 +10,8 @@ from aorta.artefacts.replayed import LatenessTable
 from aorta.diagnosis.finding import SubCause
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
+from aorta.diagnosis.rank import MOST_STEPS
+from aorta.metrics.lateness import PERSISTENT
 from aorta.metrics.node_load import NodeLoad, crowded
 
 OTHERS_CPU_PCT = 50.0
@@ -38,10 +40,23 @@ def explains_late_ranks(seen: Observation, ranks: Sequence[int], *, by_host: boo
     always = {item.rank for item in late.ranks if item.pattern == "persistent"} if late else set()
     if always.issuperset(ranks):
         return None
-    if late is not None and ranks and _chance(late, ranks, seen.job.world_size) <= BY_CHANCE:
+    if late is not None and ranks and _time_and_again(late, ranks, seen.job.world_size):
         return None
     used = ", ".join(f"{cpus:.1f} CPUs of {host}" for host, cpus in sorted(full.items()))
     return f"other programs used {used}, and hardly any were free: a rank that waits for a core is late"
+
+
+def _time_and_again(late: LatenessTable, ranks: Sequence[int], world: int) -> bool:
+    """Returns whether each of some ranks is late in most steps and other ranks are hardly ever, or whether
+    they are late so much oftener than the others that it is no chance.
+    """
+    mine = [row for row in late.ranks if row.rank in ranks]
+    others = sum(row.late_steps for row in late.ranks if row.rank not in ranks)
+    always = len(mine) == len(ranks) and all(
+        row.share_of_steps >= MOST_STEPS and row.late_steps >= PERSISTENT * (row.late_steps + others)
+        for row in mine
+    )
+    return always or _chance(late, ranks, world) <= BY_CHANCE
 
 
 def _chance(late: LatenessTable, ranks: Sequence[int], world: int) -> float:
