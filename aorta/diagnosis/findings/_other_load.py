@@ -15,7 +15,7 @@ from aorta.metrics.lateness import PERSISTENT
 from aorta.metrics.node_load import NodeLoad, crowded
 
 OTHERS_CPU_PCT = 50.0
-"""Use of CPU by other programs than the job, in % of one CPU: above it they are a noisy neighbour."""
+"""Other programs are a noisy neighbour if together they use more than this, in % of one CPU."""
 BY_CHANCE = 0.01
 """Chance at which other programs do not explain that the same ranks are late time and again."""
 

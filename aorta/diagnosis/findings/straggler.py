@@ -34,14 +34,13 @@ from aorta.diagnosis.finding import (
     unknown,
     value_words,
 )
-from aorta.diagnosis.findings import _experts, _hidden, _mesh
+from aorta.diagnosis.findings import _experts, _hidden, _mesh, _mesh_hosts
 from aorta.diagnosis.findings._late import compute_words, host_words
-from aorta.diagnosis.findings._other_load import explains_late_ranks
+from aorta.diagnosis.findings._other_load import explains_late_ranks, neighbour
 from aorta.diagnosis.host_time import GAPS_INSIDE, LESS_GARBAGE, waits_of_own_hosts, window_evidence
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import late_by_host
-from aorta.metrics.node_load import NodeLoad
 from aorta.metrics.replay_model import Part
 from aorta.metrics.whatif import Replays
 from aorta.units import rank_list, rank_words
@@ -49,8 +48,6 @@ from aorta.units import rank_list, rank_words
 KIND = "straggler"
 _NAMED = 4
 """Waiting ranks up to which the verdict names each."""
-OTHERS_CPU_PCT = 50.0
-"""Other programs are a noisy neighbour if together they use more than this, in % of one CPU."""
 THROTTLED = 0.5
 """A GPU is throttled if the driver slows it down in at least this share of the samples."""
 _PARTS: tuple[Part, ...] = ("compute", "host")
@@ -62,7 +59,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     """
     threshold, steps = policy.straggler_pct, seen.steps
     if seen.mesh is not None:
-        return _mesh.answer(seen, KIND, threshold, tuple(_mesh.CODES))
+        return _mesh_hosts.answer(_mesh.answer(seen, KIND, threshold, tuple(_mesh.CODES)), seen, threshold)
     reason = steps.too_little(policy)
     if not reason and seen.job.world_size == 1:
         reason = "not measurable: a single rank has no other rank to wait for"
@@ -123,7 +120,7 @@ def _who_is_late(ranks: list[int], *, host: bool) -> str:
 
 def _cost(seen: Observation) -> float:
     if seen.mesh is not None:
-        return _mesh.cost_ms(seen, tuple(_mesh.CODES))
+        return max([_mesh.cost_ms(seen, tuple(_mesh.CODES)), *_mesh_hosts.late_hosts(seen).values()])
     return fmean(item.lateness_ms for item in seen.steps.costs)
 
 
@@ -188,7 +185,7 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
         return SubCause(_experts.CODE, _experts.words(finding.ranks, tokens), {"exchanged_times": tokens})
     loss = _clock_loss(late, finding, seen) if compute >= host else None
     found = _throttled(late, loss, finding, seen) if compute >= host else None
-    found = found or _collector(late, finding, seen) or _neighbour(finding, seen) or _slow_node(seen)
+    found = found or _collector(late, finding, seen) or neighbour(finding, seen) or _slow_node(seen)
     if found is not None:
         return found
     if compute < host:
@@ -264,29 +261,6 @@ def _throttled(
             evidence = {f"{name}_share": mine, f"{name}_share_others": its}
             return SubCause(code, text, evidence | _measured_loss(loss))
     return None
-
-
-def _neighbour(finding: Finding, seen: Observation) -> SubCause | None:
-    loads = {
-        host: load
-        for host, item in seen.around.loads.items()
-        if (load := _foreign(seen, host, item)) is not None
-    }
-    own = [loads[host] for host in finding.nodes if host in loads]
-    others = [load for host, load in loads.items() if host not in finding.nodes]
-    most = max(own, default=0.0)
-    if most < OTHERS_CPU_PCT or (others and max(others) >= most / 2):
-        return None
-    text = f"other programs use {most:.0f} % of a CPU on {', '.join(finding.nodes)}: a noisy neighbour"
-    return SubCause("noisy_neighbour", text, {"foreign_cpu_pct": most})
-
-
-def _foreign(seen: Observation, host: str, item: NodeLoad) -> float | None:
-    """Returns the CPU that others use there, 100 per CPU."""
-    cpus = seen.around.cpus_machine.get(host)
-    if item.cpu_pct is None or item.job_cpu_pct is None or not cpus:
-        return None
-    return max(item.cpu_pct * cpus - item.job_cpu_pct, 0.0)
 
 
 def _slow_node(seen: Observation) -> SubCause | None:
