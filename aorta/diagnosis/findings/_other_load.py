@@ -70,7 +70,7 @@ def _chance(late: LatenessTable, ranks: Sequence[int], world: int) -> float:
     mine = min(times.get(rank, 0) for rank in ranks)
     others = max((count for rank, count in times.items() if rank not in ranks), default=0)
     total = mine + others
-    as_often = sum(comb(total, count) for count in range(mine, total + 1)) / 2**total
+    as_often: float = sum(comb(total, count) for count in range(mine, total + 1)) / 2**total
     return min(world * as_often, 1.0)
 
 
