@@ -43,6 +43,8 @@ class FollowedJob:
     """Time when it was submitted, seconds since the epoch; None: not on record."""
     label: str | None = None
     """Name that tells the job from others of its scenario: the point of a sweep."""
+    results: Path | None = None
+    """Where to look for the run of a job that had none yet."""
 
     @classmethod
     def of(cls, record: SubmittedJob) -> FollowedJob:
@@ -63,7 +65,13 @@ class FollowedJob:
         for scenario, run in runs(results):
             if run.root.name == f"run_{job_id}":
                 return cls(job_id, scenario.name, scenario.nodes, run)
-        return cls(job_id, None, None, None)
+        return cls(job_id, None, None, None, results=results)
+
+    def found(self) -> FollowedJob:
+        """The job with its run, where that could not be found before and has started since."""
+        if self.run is not None or self.results is None:
+            return self
+        return replace(FollowedJob.by_hand(self.results, self.job_id), label=self.label)
 
 
 @dataclass(slots=True)
@@ -114,6 +122,8 @@ class Follower:
             if view is None or view.state.phase == "unknown":
                 view = self._by_markers(job, forgotten=forgotten, fallback=view)
             self._keep(job, view, forgotten=forgotten)
+        started = ("running", "ended")
+        self.jobs = [job.found() if self._view(job).state.phase in started else job for job in self.jobs]
 
     def _further(self, asked: list[FollowedJob], found: Views, *, queue_answered: bool) -> Iterator[Views]:
         """Ask accounting, then the controller, for those in `asked` that are not in `found`."""

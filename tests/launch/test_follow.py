@@ -149,6 +149,19 @@ def test_a_job_by_hand_is_found_by_its_id(tmp_path: Path) -> None:
     assert FollowedJob.by_hand(tmp_path, "1").scenario is None
 
 
+def test_a_job_by_hand_that_starts_later_is_found_then(tmp_path: Path) -> None:
+    waits = ToolAnswer(0, "12|PENDING|0:00|2||Priority\n")
+    runs = ToolAnswer(0, "12|RUNNING|0:02|2|n[0-1]|None\n")
+    answers = iter([waits, runs])
+    follower = Follower([FollowedJob.by_hand(tmp_path, "12")], cluster(squeue=lambda _: next(answers)))
+    follower.poll()
+    assert follower.jobs[0].run is None
+    run = RunDir(tmp_path / "cpu_2node" / "run_12")
+    write_marker(run, 0, "running")
+    follower.poll()
+    assert (follower.jobs[0].run, follower.jobs[0].scenario) == (run, "cpu_2node")
+
+
 def test_a_bad_end_is_explained_by_the_agents(tmp_path: Path) -> None:
     watched = job(tmp_path, nodes=1)
     assert watched.run is not None
