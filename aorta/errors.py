@@ -59,4 +59,4 @@ class RunError(AortaError):
 
 
 class FaultError(AortaError):
-    """Something went wrong that nobody foresaw: a bug in aorta."""
+    """An unexpected error, which is a bug in aorta."""

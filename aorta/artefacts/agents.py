@@ -33,7 +33,7 @@ def _machine() -> str | None:
 
 
 def is_gone(process: ProcessId | None) -> bool:
-    """Returns whether a process is known to have ended; False where it cannot be seen from here."""
+    """Returns True if a process is known to have ended; False where it cannot be seen from here."""
     if process is None or process.machine != _machine():
         return False
     return started(process.pid) != process.started_ticks

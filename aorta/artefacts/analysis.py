@@ -48,15 +48,19 @@ class DataQuality(Record, frozen=True, kw_only=True):
     notes: list[str] = field(default_factory=list)
     """Notes that a reader must know first, such as nodes that share one machine."""
     detailed_steps: int | None = None
-    """Number of steady steps that every rank timed part by part; None: all of them."""
+    """Number of steady steps that every rank timed part by part. None means all of them."""
     others_cpus: float | None = None
-    """CPUs that other programs used on the fullest node, where hardly one was free; None: no such node."""
+    """CPUs that other programs used on the fullest node, where hardly one was free. None if there is no such
+    node.
+    """
     last_step: int | None = None
-    """The last step that every rank completed; None: there are no step records."""
+    """The last step that every rank completed. None if there are no step records."""
     standstill_s: float | None = None
     """Time without the end of a step before the job ended, if it is far longer than a step."""
     failure: str | None = None
-    """Failure of the first rank that failed, in its node's words; None if none did or nobody saw it."""
+    """Failure of the first rank that failed, in its node's words; None if no rank failed, or if that was not
+    seen.
+    """
     contradictions: list[str] = field(default_factory=list)
     """Other sources of the same job that lead to another verdict, in words."""
     ranks_assumed: bool = False
@@ -82,7 +86,7 @@ class Speedup(Record, frozen=True, kw_only=True):
     high: float
     """`basis` says what the range is."""
     expected: float | None = None
-    """Speed-up by the replay of these steps without the cause, inside the range; None: nothing was
+    """Speed-up by the replay of these steps without the cause, inside the range. None if nothing was
     replayed."""
     step_ms: float | None = None
     """Step time without the cause that goes with `expected`."""
@@ -104,7 +108,7 @@ class CodeLocation(Record, frozen=True, kw_only=True):
     share: float
     """Share of the step, 0 to 1, on the rank that is there longest."""
     longer_ms: float | None = None
-    """Per step, over the median of the ranks that the finding does not name; None: it names all."""
+    """Per step, over the median of the ranks that the finding does not name. None if it names all."""
 
 
 class Finding(Record, frozen=True, kw_only=True):
@@ -126,11 +130,11 @@ class Finding(Record, frozen=True, kw_only=True):
     """Kind of the finding that explains this one."""
     sub_cause: str | None = None
     """A code of the cause behind the cause, such as `workers_saturated` or `thermal_throttling`, with its
-    measurements in `evidence`; `not_determined` where nothing measured tells; None: this kind has none."""
+    measurements in `evidence`; `not_determined` where nothing measured tells. None if this kind has none."""
     sub_cause_text: str | None = None
     """The same in words, with the numbers."""
     where: CodeLocation | None = None
-    """The function that takes the time; None: no stacks were sampled, or none of them tells."""
+    """The function that takes the time. None if no stacks were sampled, or none of them tells."""
     lost_ms_per_step: float | None = None
     """Mean over ranks of the time that the cause takes of a step, of memory what its costliest symptom does;
     None: it takes none."""
@@ -189,9 +193,10 @@ class RunFacts(Record, frozen=True, kw_only=True):
     device: str | None = None
     started_wall_ns: int | None = None
     program: str | None = None
-    """The program, without batch sizes, lengths and paths; None: not known."""
+    """The program, without batch sizes, lengths and paths. None if not known."""
     settings: dict[str, str | int | float | bool | None] | None = None
-    """Settings by dotted key that runs of one program must have in common to be compared; None: not known."""
+    """Settings by dotted key that runs of one program must have in common to be compared. None if not known.
+    """
     throughput: Throughput | None = None
     traces: TraceTable | None = None
     """None: there were no usable traces."""
@@ -232,7 +237,8 @@ class Analysis(RunFacts, frozen=True, kw_only=True):
     lateness: LatenessTable | None = None
     """None with a single rank, or where arrivals at collectives are not known."""
     clocks: list[ClockFit] = field(default_factory=list)
-    """Fits of the clocks other than the lowest rank's own; empty: there are none, or nothing aligns them."""
+    """Fits of the clocks other than the lowest rank's own. Empty if there are none, or nothing aligns them.
+    """
     mesh: Mesh | None = None
     """Groups and stages; null: the job is no mesh, or nothing tells."""
     slowdown: SlowdownRecord | None = None
@@ -243,4 +249,4 @@ class Analysis(RunFacts, frozen=True, kw_only=True):
     submitted: Submitted | None = None
     """None: there is no manifest, such as of raw traces."""
     resources: ResourceTable | None = None
-    """Requested against used; None: the run was no Slurm job."""
+    """Requested against used. None if the run was no Slurm job."""

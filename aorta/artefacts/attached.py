@@ -34,7 +34,7 @@ class GpuView(msgspec.Struct, frozen=True, kw_only=True):
     memory_used_mib: float | None = None
     memory_total_mib: float | None = None
     slowed_by: list[str] | None = None
-    """Reasons of the driver for a lower clock; empty: none."""
+    """Reasons of the driver for a lower clock. Empty if there are none."""
 
 
 class RecorderDump(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     command: str
     rank: int | None
-    """From the process's environment; None: not there."""
+    """From the process's environment. None if not there."""
     world_size: int | None
     parent: int
     role: Role
@@ -75,7 +75,7 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     program: str = ""
     """The same for all ranks of one training: several may run in one job."""
     step: str | None = None
-    """Number of the Slurm step; None: none."""
+    """Number of the Slurm step. None if there are none."""
     run_dir: str | None = None
     """Run directory of a process that aorta started."""
 
@@ -98,7 +98,7 @@ class NodeStandstill(msgspec.Struct, frozen=True, kw_only=True):
     """Time when a rank of this node last wrote a step record, or started."""
     seen_wall_ns: int
     resumed_wall_ns: int | None = None
-    """Time when a rank went on after all; None: none did."""
+    """Time when a rank went on after all. None if none did."""
     view: NodeView
 
 
@@ -111,7 +111,7 @@ def encoded(view: NodeView) -> str:
 
 
 def decoded(line: str) -> NodeView | None:
-    """The view in a line of output; None: there is none in it."""
+    """The view in a line of output. None if there is none in it."""
     _, mark, text = line.partition(_MARK)
     if not mark:
         return None

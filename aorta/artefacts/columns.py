@@ -31,7 +31,7 @@ class Column(Struct, frozen=True):
     """One sentence with the unit."""
     form: Form = "number"
     low: float | None = 0.0
-    """Smallest value that can be measured; None: there is none."""
+    """Smallest value that can be measured. None if there is none."""
     high: float | None = None
     part_of: str | None = None
     """Column that holds the whole of which this column is a part."""

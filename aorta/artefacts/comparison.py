@@ -47,7 +47,7 @@ class LoggedDataset(Record, frozen=True, kw_only=True):
     steps: int
     """Steady steps that every rank has."""
     detailed_steps: int | None = None
-    """Steady steps that every rank timed part by part: all metrics but `step_ms` use them. None: all."""
+    """Steady steps that every rank timed part by part: all metrics but `step_ms` use them. None means all."""
     timing: list[str]
     """Meaning of the times: host, event_window or kernel."""
     metrics: dict[str, MetricSpread]

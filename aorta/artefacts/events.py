@@ -236,7 +236,7 @@ class Trace(Struct, frozen=True, eq=False):
     gpu_name: str | None = None
     """The driver's name of the first GPU that the trace lists."""
     epoch_ns: int | None = None
-    """Wall-clock ns of the trace's zero; None: its clock is not tied to the wall clock."""
+    """Wall-clock ns of the trace's zero. None if its clock is not tied to the wall clock."""
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     """Notes for the reader that are no faults of the file."""

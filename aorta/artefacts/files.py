@@ -1,4 +1,4 @@
-"""Looks at files and folders that anybody may have made: nothing here hangs, fails or
+"""Looks at files and folders of any origin: nothing here hangs, fails or
 takes memory without end.
 
 What exists is asked with `is_file` and `is_folder`, what a folder holds with `entries` and `walk`, and what a
@@ -40,7 +40,7 @@ def open_regular(path: Path, most: int | None = None, *, buffering: int = -1) ->
 
     Args:
         path: of the file.
-        most: bytes that it may have; None: any number, for those who read in blocks.
+        most: bytes that it may have. None means any number, for those who read in blocks.
         buffering: as of `open`.
 
     Raises:
@@ -95,7 +95,7 @@ def refuse_special(path: Path) -> None:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether `path` is seen to be a regular file; False also where nobody lets us look."""
+    """Return whether `path` is seen to be a regular file; False also if access is denied."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):
@@ -103,7 +103,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether `path` is seen to be a folder; False also where nobody lets us look."""
+    """Return whether `path` is seen to be a folder; False also if access is denied."""
     try:
         return stat.S_ISDIR(path.stat().st_mode)
     except (OSError, ValueError):
@@ -150,7 +150,7 @@ def make_shared_folder(folder: Path) -> None:
 
 
 def owner_name(uid: int) -> str:
-    """Return the login name of a user, or `user <uid>` where nobody knows one."""
+    """Return the login name of a user, or `user <uid>` if it is unknown."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

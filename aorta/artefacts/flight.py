@@ -15,7 +15,7 @@ class FlightGroup:
     about: str
     """Description that the program gave, such as `TENSOR_MODEL_PARALLEL_GROUP`."""
     ranks: tuple[int, ...]
-    """Global ranks of the members; empty: not recorded."""
+    """Global ranks of the members. Empty if not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class FlightCall:
     """Without the backend: `all_reduce`, `send`, `recv`, ..."""
     p2p: bool
     peer: int | None
-    """Global rank at the other end of a send or receive; None: a collective, or unknown."""
+    """Global rank at the other end of a send or receive. None for a collective, or if unknown."""
     sizes: tuple[tuple[int, ...], ...]
     """Shapes of the input tensors."""
     types: tuple[str, ...]
     created_ns: int | None
     """Wall clock when the host enqueued the call."""
     started: bool | None
-    """True: its GPU work was seen to run. False: it was seen not to run. None: not recorded."""
+    """True: its GPU work was seen to run. False: it was seen not to run. None if not recorded."""
     finished: bool
     finished_ns: int | None = None
     where: tuple[tuple[str, str, int], ...] = ()
@@ -67,7 +67,7 @@ class Recording:
     unseen_sends: bool = False
     """True: gloo counted sends or receives, which it does not record."""
     taken_ns: int | None = None
-    """Wall clock when the dump was made, or else when its file was last written; None: not known."""
+    """Wall clock when the dump was made, or else when its file was last written. None if not known."""
 
     def pending(self) -> tuple[FlightCall, ...]:
         """The calls that had not ended, oldest first."""

@@ -146,9 +146,9 @@ class Pace(Record, frozen=True, kw_only=True):
     calls: float
     """Recorded driver calls per step."""
     spacing_ns: float | None
-    """Median time from an operator's start to that of the first one within it; None: too few nest."""
+    """Median time from an operator's start to that of the first one within it. None if too few nest."""
     launch_ns: float | None
-    """First decile of a launch's duration; None: too few were recorded."""
+    """First decile of a launch's duration. None if too few were recorded."""
     step_ns: float
     """Mean step, as traced."""
     stacks: bool = False
@@ -161,7 +161,7 @@ class TagTime(Record, frozen=True, kw_only=True):
     tag: int
     work_ns: Packed
     place: MistakePlace | None = None
-    """The user's own line that most of it comes from; None: the capture holds no stacks."""
+    """The user's own line that most of it comes from. None if the capture holds no stacks."""
 
 
 class Census(Record, frozen=True, kw_only=True):
@@ -172,7 +172,7 @@ class Census(Record, frozen=True, kw_only=True):
     units: list[str]
     """Names of FSDP's units."""
     gpu: str | None = None
-    """The driver's name of the GPU; None: the trace does not say."""
+    """The driver's name of the GPU. None if the trace does not say."""
     kernels: Packed
     """A code of each kernel and launch shape that ran, sorted."""
 

@@ -43,11 +43,13 @@ class InstrumentRecord:
     python_version: str
     torch_version: str
     threads: int | None = None
-    """Threads of torch's operators on the CPU; None: not recorded."""
+    """Threads of torch's operators on the CPU. None if not recorded."""
     loader_workers: int | None = None
-    """Workers of the DataLoader that gave most batches; None: none gave one, or it was not recorded."""
+    """Workers of the DataLoader that gave most batches. None if none gave one, or it was not recorded."""
     loader_starts: int | None = None
-    """Starts of a loader's workers in steady steps; None: no loader gave a batch, or not recorded."""
+    """Starts of a loader's workers in steady steps. None if no loader gave a batch, or if that was not
+    recorded.
+    """
     loader_start_ms: float = 0.0
     """Time that the training thread waited for these starts, for the first batch behind each, and for the end
     of the workers before.

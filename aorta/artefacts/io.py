@@ -54,7 +54,7 @@ def write_bytes(path: Path, data: bytes, *, private: bool = False) -> None:
 
 
 def give_usual_permissions(path: Path) -> None:
-    """Give a file or folder that was made for nobody else to see the permissions of those the user makes."""
+    """Give a file or folder that was private until now the permissions of those the user makes."""
     path.chmod((0o777 if path.is_dir() else 0o666) & ~_UMASK)
 
 

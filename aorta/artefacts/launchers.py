@@ -49,7 +49,7 @@ def launcher(command: Sequence[str]) -> str | None:
 
 
 def keeps_hooks_out(command: Sequence[str]) -> str | None:
-    """Return the option that keeps Python from running aorta's `sitecustomize`; None: there is none."""
+    """Return the option that keeps Python from running aorta's `sitecustomize`. None if there is none."""
     words = _started(command)
     if not words or not _PYTHON.fullmatch(Path(words[0]).name):
         return None

@@ -1,7 +1,7 @@
 """Masks secrets in what is written or printed, by value and by form. Standard library only.
 
 A value is secret where a variable or an option of such a name holds it, and is masked wherever it stands. A
-form is that of a known kind of credential, whoever put it there.
+form is that of a known kind of credential, wherever it came from.
 """
 
 from __future__ import annotations

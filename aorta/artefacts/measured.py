@@ -40,7 +40,7 @@ class RankBreakdown(Record, frozen=True, kw_only=True):
     and is no part of the sum."""
     own_host_wait_ms: float | None = None
     """Part of the waits for other ranks' compute and host that would remain, because this rank's own host is
-    as slow; None: not known."""
+    as slow. None if not known."""
 
 
 class BreakdownTable(Record, frozen=True, kw_only=True):
@@ -125,5 +125,5 @@ class DetailCost(Record, frozen=True, kw_only=True):
     detailed_mean_ms: float | None = None
     whole_mean_ms: float | None = None
     """Mean of all steps timed as a whole. It is above `detailed_mean_ms` where the slow part happens in steps
-    whose parts nobody timed."""
+    whose parts were not timed."""
     reason: str | None = None

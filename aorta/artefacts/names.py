@@ -36,7 +36,7 @@ SHARED_NODES = "AORTA_SHARED_NODES"
 """Number of a job's nodes that are processes of this machine."""
 CONFIG = "AORTA_CONFIG"
 SITE_CONFIG = "AORTA_SITE_CONFIG"
-"""File with the defaults of a site; empty: none, also not the usual one."""
+"""File with the defaults of a site. Empty if there are none, not even the usual one."""
 GPUS_PER_NODE = "AORTA_GPUS_PER_NODE"
 NSYS = "AORTA_NSYS"
 SECRET_VALUES = "AORTA_SECRET_VALUES"  # noqa: S105 (a name)

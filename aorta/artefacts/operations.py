@@ -33,7 +33,7 @@ COMPUTE = (OperationRole.FORWARD, OperationRole.BACKWARD, OperationRole.WEIGHT)
 
 
 class MeshSizes(Struct, frozen=True):
-    """Sizes of the job's dimensions; None: nothing says."""
+    """Sizes of the job's dimensions. None if unknown."""
 
     data: int | None = None
     pipeline: int | None = None
@@ -67,7 +67,7 @@ class Operations(Struct, frozen=True, eq=False):
     """The group that a send, receive or collective is of, where it is known; else names and stages tell."""
     batch: Ints | None = None
     """Sends and receives of a worker with one number were started together and are waited for together;
-    `UNKNOWN` for one on its own. None: nothing tells.
+    `UNKNOWN` for one on its own. None if unknown.
     """
     said: tuple[str, ...] = ()
     """Problems with some of the rows."""
@@ -119,6 +119,6 @@ def role_of(name: str) -> OperationRole:
 
 
 def backwards(name: str) -> bool:
-    """Tells whether a send or receive carries gradients, from a later stage to an earlier one."""
+    """Returns True if a send or receive carries gradients, from a later stage to an earlier one."""
     text = name.lower()
     return any(word in text for word in ("backward", "bwd", "grad"))

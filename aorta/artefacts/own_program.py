@@ -14,7 +14,7 @@ class OwnProgram:
     instrument: str = "auto"
     """`auto`: hooks record its steps; `none`: it is left alone."""
     python: str | None = None
-    """The interpreter that it runs under; None: that of aorta."""
+    """The interpreter that it runs under. None means that of aorta."""
     launcher: str = "aorta"
     """`aorta`: one process per rank is started; `own`: one per node, which starts its ranks itself."""
     steps: int | None = None

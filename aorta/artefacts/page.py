@@ -75,7 +75,7 @@ class RankLoss(Record, frozen=True, kw_only=True):
     above_median_ms: float
     """Its own time less that of the median rank."""
     charged_ms: float | None
-    """Time that each other rank waits for it, mean over the others; None: waits are not charged."""
+    """Time that each other rank waits for it, mean over the others. None if waits are not charged."""
     mostly: str
     """Cause of the larger part of that, otherwise the part in which it is longest above the median."""
 
@@ -87,7 +87,7 @@ class ExcerptSegment(Record, frozen=True, kw_only=True):
     start_ms: float
     end_ms: float
     waits_for: int | None = None
-    """The rank that came last to the collective; None where nothing is waited for, or nobody knows."""
+    """The rank that came last to the collective; None if it is not waiting, or if the rank is unknown."""
 
 
 class ExcerptLane(Record, frozen=True, kw_only=True):
@@ -126,7 +126,7 @@ class StepTimeSeries(Record, frozen=True, kw_only=True):
     steady: list[bool]
     steps_a_point: int
     whole: list[bool] = field(default_factory=list)
-    """A rank timed the step as a whole; empty: no rank any."""
+    """A rank timed the step as a whole. Empty if no rank did."""
 
     @property
     def detailed(self) -> list[bool]:
@@ -169,7 +169,7 @@ class RunPage(Record, frozen=True, kw_only=True):
     job_id: str | None
     step_ms: float | None
     cost_ms: float | None
-    """Cost of the verdict's cause per step; None: no gain was predicted."""
+    """Cost of the verdict's cause per step. None if no gain was predicted."""
     cost_pct: float | None
     confidence: Confidence
     parts: list[StepPart]

@@ -32,9 +32,10 @@ class SubmittedJob(Record, frozen=True, kw_only=True):
     executor: Literal["slurm", "local"]
     cluster: str | None = None
     owner: ProcessId | None = None
-    """The process that runs a job on this machine; None: a cluster does."""
+    """The process that runs a job on this machine. None if a cluster does."""
     program: str | None = None
-    """The file or module of a program of the user's own; None: the built-in trainer, or not recorded."""
+    """The file or module of a program of the user's own. None for the built-in trainer, or if not recorded.
+    """
 
 
 # --- written by the node agent -----------------------------------------------------------------------------
@@ -70,7 +71,7 @@ class ProfilerChoice(Record, frozen=True, kw_only=True):
     notes: list[str] = field(default_factory=list)
     """A note about it on this node, such as an unknown version, or an option that it does not support."""
     ranged: bool | None = None
-    """It records the steps of `capture` and no others; None: an older run did not say."""
+    """It records the steps of `capture` and no others. None if an older run did not say."""
 
 
 class NodeInfo(Record, frozen=True, kw_only=True):
@@ -98,7 +99,7 @@ class NodeInfo(Record, frozen=True, kw_only=True):
     addresses: list[str] = field(default_factory=list)
     """Addresses of this node that others may reach: no loopback, no link-local."""
     memory_of_job: bool | None = None
-    """The memory that is sampled is the job's alone: its cgroup names the job. None: not recorded."""
+    """The memory that is sampled is the job's alone: its cgroup names the job. None if not recorded."""
     cpus_machine: int | None = None
     """CPUs of the whole machine; nodes of one machine that may use all of them share them."""
 
@@ -128,7 +129,7 @@ class ResolvedPlan(Record, frozen=True, kw_only=True):
     time_limit_s: int | None = None
     workload: str | None = None
     instrument: str | None = None
-    """`auto`: hooks were to be put into the user's program; None: an earlier version wrote it."""
+    """`auto`: hooks were to be put into the user's program. None if an earlier version wrote it."""
     container: ContainerRun | None = None
     """None: the ranks ran on the nodes themselves."""
 
@@ -156,7 +157,7 @@ class Manifest(Record, frozen=True, kw_only=True):
     shared_machine: bool
     """Nodes are processes of one machine (local executor): scaling is that machine's."""
     program_commit: str | None = None
-    """The commit of a program of the user's own; None: it is in no git checkout, or this is our trainer."""
+    """The commit of a program of the user's own. None if it is in no git checkout, or this is our trainer."""
 
 
 class Session(Record, frozen=True, kw_only=True):
@@ -172,7 +173,9 @@ class Session(Record, frozen=True, kw_only=True):
     world_size: int | None = None
     reason: str | None = None
     ends_wall_ns: int | None = None
-    """Time when the scheduler will end the job, as node 0 knows it; None: no limit, or nobody says."""
+    """Time when the scheduler will end the job, as node 0 knows it. None if there is no limit, or if it is
+    not known.
+    """
 
 
 class RankExit(Record, frozen=True, kw_only=True):
@@ -223,7 +226,7 @@ class ProcessId(Record, frozen=True, kw_only=True):
     started_ticks: int
     """In clock ticks since boot."""
     machine: str
-    """The boot of the machine, and the namespace of its processes: elsewhere nobody can tell."""
+    """The boot of the machine, and the namespace of its processes: elsewhere this is unknown."""
 
 
 class NodeStatus(Record, frozen=True, kw_only=True):
@@ -242,7 +245,7 @@ class NodeStatus(Record, frozen=True, kw_only=True):
     lost: list[str] = field(default_factory=list)
     """Things that should be here and are not, in words."""
     agent: ProcessId | None = None
-    """The node agent; None: an earlier version wrote the marker."""
+    """The node agent. None if an earlier version wrote the marker."""
     saving: bool = False
     """The node's ranks have ended; traces and samples are being put in their places."""
 

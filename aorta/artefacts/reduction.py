@@ -49,9 +49,11 @@ class TraceStep(Record, frozen=True, kw_only=True):
     unseen_by: list[int] = field(default_factory=list)
     """`unseen_ns` by reason, in the order of the summary's `unseen`."""
     host_work_ns: int | None = None
-    """In which the host waited neither for its GPU nor for the loader; None: the trace holds no launches."""
+    """In which the host waited neither for its GPU nor for the loader. None if the trace holds no launches.
+    """
     between_ns: dict[str, int] | None = None
-    """Idle time that belongs to no step, by what the host did; a part of the `idle_*`. None: not recorded."""
+    """Idle time that belongs to no step, by what the host did; a part of the `idle_*`. None if not recorded.
+    """
 
 
 class TracedCalls(Record, frozen=True, kw_only=True):
@@ -68,7 +70,7 @@ class TracedCalls(Record, frozen=True, kw_only=True):
     entry_ns: Packed
     end_ns: Packed
     size: Packed | None = None
-    """Bytes; -1: the trace has none. None: a summary of a version that kept none."""
+    """Bytes; -1: the trace has none. None in a summary of an older version, which did not keep it."""
     sent: Packed | None = None
     """Code of the bytes that an all-to-all sends to each member; as `size` where there are none."""
     seen: list[str]
@@ -127,7 +129,7 @@ class TraceSummary(Record, frozen=True, kw_only=True):
     world_size: int | None
     """Number of ranks as the trace records it, or the size of its largest group; None: it records neither."""
     epoch_ns: int | None
-    """Wall-clock ns of the trace's zero; None: its clock is not tied to the wall clock."""
+    """Wall-clock ns of the trace's zero. None if its clock is not tied to the wall clock."""
     gpu_events: int
     communication_events: int
     steps: list[TraceStep]
@@ -137,7 +139,7 @@ class TraceSummary(Record, frozen=True, kw_only=True):
     or the whole capture as one.
     """
     unknown: str | None
-    """Why the communication part is not known; None: it is."""
+    """Why the communication part is not known. None if it is."""
     loader_marked: bool
     """True if the trace names a loader or data range: without one, its time is the host's."""
     edge_calls: int

@@ -67,7 +67,7 @@ class WhatIf(Record, frozen=True, kw_only=True):
     removed: str
     """A description of what was taken away."""
     ranks: list[int]
-    """The ranks from which it was removed; empty: all ranks."""
+    """The ranks from which it was removed. Empty means all ranks."""
     step_ms: float
     step_ms_interval: Interval | None
     """Interval of the mean step of another run without the cause; None with fewer than 10 steps."""
@@ -92,7 +92,8 @@ class Replay(Record, frozen=True, kw_only=True):
     """Replayed with its own transfers, which gives the measured step: what speed-ups are relative to."""
     error_pct: float | None
     """The check: how far half of the steps, replayed with the transfers of the other half, miss their
-    measured mean, the worse of both halves; predictions need 3 % or less. None: no collective to check."""
+    measured mean, the worse of both halves; predictions need 3 % or less. None means no collective to
+    check."""
     ideal_network_step_ms: float | None
     """The step if transfers took no time and waits stayed. None if predictions are withheld."""
     predictions: list[WhatIf]

@@ -10,7 +10,7 @@ from aorta.artefacts.records import Record
 
 
 class ResourceUse(Record, frozen=True, kw_only=True):
-    """One resource. Null is what nobody measured or asked for."""
+    """One resource. Null means not measured or not requested."""
 
     what: Literal["time", "memory", "cpus", "gpus"]
     requested: float | None
@@ -26,5 +26,5 @@ class ResourceTable(Record, frozen=True, kw_only=True):
 
     rows: list[ResourceUse]
     sbatch: list[str] = field(default_factory=list)
-    """Options to ask for less next time, such as `--mem=12G`; empty: nothing measured says so."""
+    """Options to ask for less next time, such as `--mem=12G`. Empty if nothing measured says so."""
     notes: list[str] = field(default_factory=list)

@@ -25,8 +25,8 @@ _MIB_PER_UNIT = {"B": 1 / BYTES_PER_MIB, "KB": 1 / 1024, "MB": 1.0, "MIB": 1.0, 
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """One GPU at one instant: % for utilisations, MiB, °C, W, MHz, mJ since the driver was loaded; None: not
-    measured.
+    """One GPU at one instant: % for utilisations, MiB, °C, W, MHz, mJ since the driver was loaded. None if
+    not measured.
     """
 
     index: int | None = None

@@ -156,7 +156,7 @@ class StepRecord(RankConstants):
     mono_start_ns: int
     mono_end_ns: int
     samples: int | None
-    """Samples that this rank consumed in this step; None: nobody counted them."""
+    """Samples that this rank consumed in this step; None if not counted."""
     data_wait_ms: float
     breakdown: StepParts | None
     """None: communication was not observed, or the step was not timed part by part (`detailed`)."""
@@ -180,17 +180,17 @@ class StepRecord(RankConstants):
     execution: Execution | None = None
     """Recorded in sampled steps only (`capture.kernel_interval`)."""
     rocm_smi_output: str | None = None
-    """Output of the tool in a sample during this step; None: there was none."""
+    """Output of the tool in a sample during this step. None if there was none."""
     detailed: bool = True
     """Timed part by part. False: as a whole, which costs next to nothing; breakdown, ranges, memory counters
     and execution are then absent, all else is there.
     """
     untimed_calls: dict[str, int] | None = None
     """Calls of `torch.distributed` that were seen in this step and could not be timed, by operation: {} means
-    that all were timed, None that nobody counted. Their time is in other parts of the breakdown.
+    that all were timed, None that calls were not counted. Their time is in other parts of the breakdown.
     """
     before_ms: dict[Between, float] | None = None
-    """Time between the step before and this one that the program gave a name; None: it named none."""
+    """Time between the step before and this one that the program gave a name. None if it named none."""
 
 
 def encode(record: StepRecord) -> bytes:

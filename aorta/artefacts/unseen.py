@@ -30,4 +30,4 @@ class BetweenSteps(Record, frozen=True, kw_only=True):
     ms: float
     """Per step, mean over the ranks."""
     ranks: list[int]
-    """The ranks that the others wait for; empty: no rank stands out."""
+    """The ranks that the others wait for. Empty if no rank stands out."""

@@ -20,7 +20,7 @@ class Truth(Record, frozen=True, kw_only=True):
     kinds: list[Kind]
     """Verdicts that are right."""
     ranks: list[int] = field(default_factory=list)
-    """Ranks that the verdict must name, and no others; empty: all or none have the cause."""
+    """Ranks that the verdict must name, and no others. Empty if all or none have the cause."""
     timeless: bool = False
     """It takes no time, and counts whatever the step time does."""
 

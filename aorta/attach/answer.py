@@ -123,7 +123,7 @@ def _nothing(statement: str, seconds: float, problems: list[str]) -> AttachAnswe
 
 
 def _several(seen: Sequence[ProcessView]) -> str | None:
-    """Says that ranks of several programs are there, which cannot be compared; None: they are of one."""
+    """Says that ranks of several programs are there, which cannot be compared. None if they are of one."""
     programs = {item.program: [other for other in seen if other.program == item.program] for item in seen}
     if len(programs) < 2:
         return None

@@ -34,7 +34,7 @@ def gpus_of(processes: Sequence[TorchProcess], query: Query | None = None) -> Ma
 
     Args:
         processes: of this node.
-        query: asks the driver; None: nvidia-smi.
+        query: asks the driver. None means nvidia-smi.
     """
     ask = query or nvidia_smi
     gpus = {view.uuid: view for view in _gpus(ask)}

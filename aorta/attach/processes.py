@@ -43,11 +43,11 @@ class TorchProcess:
 
     @property
     def step(self) -> str | None:
-        """Number of the Slurm step; None: none, as in a batch script without srun."""
+        """Number of the Slurm step. None if there are none, as in a batch script without srun."""
         return self.environment.get(_STEP)
 
     def number(self, name: str) -> int | None:
-        """A variable of its environment as a whole number; None: absent, or no number."""
+        """A variable of its environment as a whole number. None if absent or not a number."""
         value = self.environment.get(name, "")
         return int(value) if value.isdigit() else None
 
@@ -59,8 +59,8 @@ def of_job(
 
     Args:
         job: id of the job.
-        node_index: of a job that aorta started: the index of the node; None: any.
-        step: number of the Slurm step; None: all.
+        node_index: of a job that aorta started: the index of the node. None means any.
+        step: number of the Slurm step. None means all.
         proc: where procfs is.
     """
     node = os.environ.get(_NODE)
@@ -129,7 +129,7 @@ def permission_words(scope: Path = Path("/proc/sys/kernel/yama/ptrace_scope")) -
             "site for ptrace_scope 0, or for CAP_SYS_PTRACE"
         )
     if level == "3":
-        return "this node forbids reading other processes (kernel.yama.ptrace_scope is 3), for everybody"
+        return "this node forbids reading other processes (kernel.yama.ptrace_scope is 3), for all users"
     return (
         "reading the process was refused, because CAP_SYS_PTRACE is missing; if the process is in a "
         "container, run aorta attach inside that container, or ask for the capability"
@@ -214,7 +214,7 @@ class Work:
 
     cpu_seconds: float
     io_bytes: int | None
-    """Bytes read and written; None: the kernel does not say."""
+    """Bytes read and written. None if the kernel does not say."""
     runs: bool
     """One of them runs or waits for a core."""
 

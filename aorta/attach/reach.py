@@ -31,10 +31,10 @@ class RunningJob:
     raw_id: str
     """Slurm's own number: an element of an array has one of its own."""
     part: str | None
-    """Number of this part of a heterogeneous job; None: it is no such job."""
+    """Number of this part of a heterogeneous job. None if it is not such a job."""
     nodes: int
     step: str | None
-    """Step that was asked for; None: all."""
+    """Step that was asked for. None means all."""
 
 
 def running_jobs(job: str, user: str, call: Caller) -> list[RunningJob]:

@@ -27,7 +27,7 @@ _LARGEST_BYTES = 16 << 20
 
 
 def recorder_of(process: TorchProcess, proc: Path = Path("/proc")) -> RecorderDump | None:
-    """The flight recorder of a process; None: the process offers none.
+    """The flight recorder of a process. None if the process offers none.
 
     Args:
         process: a rank.
@@ -51,7 +51,7 @@ def recorder_of(process: TorchProcess, proc: Path = Path("/proc")) -> RecorderDu
 
 
 def _asked(root: Path, path: str) -> bytes | None:
-    """The body of the answer; None: nobody answers, or not with a recorder."""
+    """The body of the answer. None if no process answers with a recorder."""
     parts, size = [], 0
     try:
         # A path of a socket may have about 100 characters: the folder is given by its descriptor.

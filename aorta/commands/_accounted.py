@@ -46,7 +46,7 @@ class AccountedRun:
     """From the first node's start to the last node's end."""
     verdict: str | None
     lost_pct: float | None
-    """Share of each step that the verdict's cause costs; None: it was not predicted."""
+    """Share of each step that the verdict's cause costs. None if it was not predicted."""
     step_ms: float | None
     resources: ResourceTable | None
 
@@ -57,7 +57,7 @@ class AccountedRun:
 
     @property
     def gpu_hours(self) -> float | None:
-        """Hours times GPUs; None: the run has none, or nobody says how long it was."""
+        """Hours times GPUs. None if the run has none, or if its duration is unknown."""
         return None if self.hours is None or not self.gpus else self.hours * self.gpus
 
 
@@ -104,7 +104,7 @@ def _read(path: Path, kind: type[T]) -> T | None:
 
 
 def accounted_runs(results: Path, since_wall_ns: int | None = None) -> list[AccountedRun]:
-    """Returns the runs below `results` that ended since then; None: all that ended."""
+    """Returns the runs below `results` that ended since then. None means all that ended."""
     found = [one for scenario, run in runs(results) if (one := accounted(run, scenario)) is not None]
     ended = [one for one in found if one.ended_wall_ns is not None]
     return [one for one in ended if since_wall_ns is None or (one.ended_wall_ns or 0) >= since_wall_ns]
@@ -112,7 +112,7 @@ def accounted_runs(results: Path, since_wall_ns: int | None = None) -> list[Acco
 
 @dataclass(frozen=True, slots=True)
 class LostHours:
-    """Hours of the runs with one verdict. None: no run has GPUs, or no loss was predicted."""
+    """Hours of the runs with one verdict. None if no run has GPUs, or no loss was predicted."""
 
     cause: str
     runs: int

@@ -30,7 +30,7 @@ class Chosen:
         older: runs that may stand in if this one is not valid, newest first. A submission's job has none: it
             is compared with its siblings, which had the same configuration.
         asked: False: it is older than the newest submission and none of its jobs.
-        program: what the submission says that the job runs; None: not known.
+        program: what the submission says that the job runs. None if not known.
     """
 
     scenario: Scenario
@@ -58,8 +58,8 @@ def choose(results: Path, submission: SubmissionDir | None = None) -> Choice:
     """One run per scenario.
 
     Args:
-        results: the base results directory.
-        submission: exactly its jobs; None: those of the newest submission, and for each scenario a run by
+        results: the base results directory. submission: exactly its jobs. None means those of the newest
+        submission, and for each scenario a run by
             hand that is newer than the submission or of which it has no job. Sweeps are passed over.
 
     A submitted scenario that has written nothing is missing; so is one that was prepared and has no job.
@@ -226,7 +226,9 @@ def _runs_of_sweeps(results: Path) -> set[tuple[str, str]]:
 
 
 def _newest_first(results: Path, unread: Unread | None = None) -> dict[Scenario, list[RunDir]]:
-    """The runs of each scenario that wrote something, whoever started them; a sweep's are its own."""
+    """The runs of each scenario that wrote something, however they were started; a sweep's runs are
+    separate.
+    """
     by_scenario: dict[Scenario, list[RunDir]] = {}
     swept = _runs_of_sweeps(results)
     every = runs(results, unread)

@@ -29,7 +29,7 @@ _OF_THE_MACHINE = (
 
 
 def fault(error: Exception, about: str = "") -> AortaError:
-    """Return the message for an exception that nobody foresaw, with its traceback in a file.
+    """Return the message for an unexpected exception, with its traceback in a file.
 
     Where the system refused a file or killed a process, the message says so, and there is no traceback.
 

@@ -149,7 +149,7 @@ def so_far_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def job_cells(job: FollowedJob, view: JobView) -> list[str]:
-    """A job's row as plain text; a dash is what nobody knows."""
+    """A job's row as plain text; a dash means unknown."""
     nodes = "-" if view.nodes is None else str(view.nodes)
     cells = [
         job.label or job.scenario or "-",
@@ -164,7 +164,7 @@ def job_cells(job: FollowedJob, view: JobView) -> list[str]:
 
 
 def progress_cells(view: JobView, progress: RunProgress | None) -> list[str]:
-    """Steps, time per step and time left of a job's row; a dash is what nobody knows."""
+    """Steps, time per step and time left of a job's row; a dash means unknown."""
     if progress is None or (view.state.phase == "ended" and not progress.steps):
         return ["-", "-", "-"]
     going, step_s, left_s = view.state.phase == "running", progress.step_s, progress.left_s
@@ -176,7 +176,7 @@ def progress_cells(view: JobView, progress: RunProgress | None) -> list[str]:
 
 
 def job_object(job: FollowedJob, view: JobView, progress: RunProgress | None) -> dict[str, object]:
-    """A job's row for `--json`; null is what nobody knows."""
+    """A job's row for `--json`; null means unknown."""
     seen = progress if progress is not None and (view.state.phase == "running" or progress.steps) else None
     return {
         "scenario": job.scenario,

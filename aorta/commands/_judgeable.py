@@ -24,7 +24,7 @@ def warn_unjudgeable(configs: Iterable[Config], own: OwnProgram, *, own_program:
 def unjudgeable(config: Config, own: OwnProgram, *, own_program: bool) -> list[str]:
     """Return why the run could not be judged; empty where nothing speaks against it.
 
-    A run without a limit of steps gives no reason: nobody knows how many it makes.
+    A run without a limit of steps gives no reason: the number of its steps is not known.
 
     Args:
         config: the scenario's resolved configuration.

@@ -70,7 +70,9 @@ def is_own_folder(root: Path, folder: Path) -> bool:
 
 
 def own_bytes(root: Path) -> int:
-    """Return the bytes that this user's files below `root` take: no link's, no hole's and nobody else's."""
+    """Return the bytes that this user's files below `root` take, without links, holes and files of other
+    users.
+    """
     total = 0
     for path in walk(root):
         with contextlib.suppress(OSError):

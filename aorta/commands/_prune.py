@@ -46,7 +46,7 @@ class Old:
         return own_bytes(self.root)
 
     def writes(self, path: str) -> bool:
-        """Returns whether aorta writes a file of this path below the folder."""
+        """Returns True if aorta writes a file of this path below the folder."""
         return self.names.fullmatch(path) is not None
 
 
@@ -131,7 +131,7 @@ def remove(old: Old) -> Iterator[str]:
     try:
         with held(old.results, old.root.parent) as above, held(old.results, old.root) as folder:
             if os.fstat(folder).st_uid != os.geteuid():
-                yield f"{old.root}: it now belongs to somebody else"
+                yield f"{old.root}: it now belongs to another user"
                 return
             stay = Clearing(old.writes, _MARKS.__contains__).cleared(folder, old.root)
             if not stay:

@@ -53,7 +53,7 @@ class Clearing:
         Args:
             folder: its descriptor.
             shown: its path, for words.
-            above: its path below the folder that this began with; empty: it is that one.
+            above: its path below the folder that this began with. Empty if it is that one.
             deep: folders below it that are entered.
 
         Returns:
@@ -103,7 +103,7 @@ def taken_beside(results: Path, path: Path) -> str | None:
     """Removes a file of this user's, an empty folder or a link below `results`.
 
     Returns:
-        Why it stays; None: it went, was not there, is somebody else's, or holds something by now.
+        Why it stays. None if it went, was not there, belongs to another user, or is not empty any more.
     """
     try:
         with held(results, path.parent) as folder:

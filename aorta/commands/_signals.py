@@ -19,7 +19,7 @@ class EndingSignals:
     A signal that is ignored already (SIGHUP under nohup) stays ignored.
 
     Attributes:
-        number: the first signal that came; None: none has.
+        number: the first signal that came. None if none has.
     """
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ def read_and_analyze(
     Args:
         paths: files and folders.
         overrides: of thresholds.
-        ahead: unpacks some of the files; None: nothing does.
+        ahead: unpacks some of the files. None if nothing does.
 
     Raises:
         ArtefactError: nothing of it is a usable trace.

@@ -60,7 +60,7 @@ class Local:
     gpus: Sequence[str]
     """UUIDs; empty: on the CPU."""
     program: Path | None = None
-    """A trainer of its own that takes the overrides as arguments; None: the built-in one."""
+    """A trainer of its own that takes the overrides as arguments. None means the built-in one."""
 
     def __call__(self, cell: MatrixCell, words: str) -> Ended:
         """Run `cell` and wait for its end.

@@ -93,7 +93,7 @@ def _ask(what: str, option: str, names: list[str], default: str | None) -> str:
     """The answer of the person at the terminal; without one the default.
 
     Raises:
-        PlanError: there is nobody to ask and no default.
+        PlanError: no terminal is available and there is no default.
     """
     if sys.stdin.isatty():
         if default is not None:

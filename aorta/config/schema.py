@@ -249,7 +249,7 @@ class FaultsConfig(ConfigBlock, frozen=True, kw_only=True):
     """Known bottlenecks, put in on purpose to see whether they are found; all off by default."""
 
     ranks: list[Count] = field(default_factory=list)
-    """Ranks that have the delays and the extra work; empty: all."""
+    """Ranks that have the delays and the extra work. Empty means all."""
     start_step: Count = 0
     """First step that has them."""
     loader_delay_ms: Duration = 0.0

@@ -39,7 +39,7 @@ class SiteDefaults:
 
 
 def site_file(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Returns the file that AORTA_SITE_CONFIG names, else the usual one where it is; None: there is none.
+    """Returns the file that AORTA_SITE_CONFIG names, else the usual one where it is. None if there is none.
 
     Raises:
         ConfigError: AORTA_SITE_CONFIG names a file that is not there.
@@ -61,7 +61,8 @@ def read_site(environ: Mapping[str, str] = os.environ) -> SiteDefaults:
     """Returns the site's defaults.
 
     Raises:
-        ConfigError: anybody may write the file, or it is no such file; names the key, what it was and what
+        ConfigError: every user may write to the file, or it is not such a file; names the key, what it was
+        and what
             is allowed.
     """
     path = site_file(environ)

@@ -21,7 +21,7 @@ IDLE_SHOWS = 0.05
 
 
 def window_note(host: ObservedHost, *, cuda: bool) -> list[str]:
-    """Returns that compute is known by events, and what of it kernels were; empty: nothing is left open.
+    """Returns that compute is known by events, and what of it kernels were. Empty if nothing is left open.
 
     Args:
         host: what was measured beside the windows.

@@ -52,7 +52,8 @@ class PredictedRemoval(Struct, frozen=True):
     limit: Prediction | None = None
     """Without all of the cause, where only its most costly part goes."""
     parts: tuple[Part, ...] = ()
-    """Parts that the finding's ranks take longer for than others; empty: no other rank can hide the gain."""
+    """Parts that the finding's ranks take longer for than others. Empty if no other rank can hide the gain.
+    """
     hidden_behind: str = ""
     """Other reasons, in words, why ranks may be slow and hide the gain."""
 
@@ -79,14 +80,14 @@ class FindingSpec(Struct, frozen=True, kw_only=True):
     """True if a value below the threshold is the finding, False if a value above it is."""
     measure: Callable[[Observation, Policy], RuleResult]
     cost: Callable[[Observation], float] | None
-    """Mean ms per step and rank that the cause takes; None: it takes no time by itself, and weighs what its
-    costliest symptom does."""
+    """Mean ms per step and rank that the cause takes. None if it takes no time by itself; it then weighs as
+    much as its costliest symptom does."""
     waits_for: tuple[Cause, ...]
-    """The work of other ranks that ranks wait for in collectives because of it; empty: none."""
+    """The work of other ranks that ranks wait for in collectives because of it. Empty if there are none."""
     of_host_time: bool
     """True if its value is host time, which a profiler adds to."""
     of_kernel_kinds: bool
-    """True if its value depends on what kernels do: GPU time that nobody could classify may change it."""
+    """True if its value depends on what kernels do: unclassified GPU time may change it."""
     waits: Callable[[Found, Observation, float], float] | None
     """Returns the part of all ranks' waits for that work that the finding explains, in ms per step. The last
     argument is the part of the same waits that findings of a later place explain."""
@@ -102,19 +103,19 @@ class FindingSpec(Struct, frozen=True, kw_only=True):
     """Code to one sentence: every cause behind the cause that `sub_cause` may return."""
     sub_cause: Callable[[Finding, Observation, Policy], SubCause] | None
     compares_ranks: tuple[str, ...]
-    """The sub-causes that say why only some ranks are slow; empty: none of them does."""
+    """The sub-causes that say why only some ranks are slow. Empty if none of them does."""
     removes: Callable[[Finding, Observation, Replays], PredictedRemoval | None] | None
     """Returns what the replay removes to predict the gain."""
     least_gain_pct: Callable[[Policy], float] | None
     """Least gain of the replay, in % of the step; None: anything above its noise."""
     unsupported: Callable[[Finding, Observation, Policy], str | None] | None
-    """Why a value above the threshold is no cause once waits are charged; None: it is one."""
+    """Why a value above the threshold is no cause once waits are charged. None if it is one."""
     parts: Callable[[Finding, Observation], tuple[str, ...]] | None
-    """The parts of the step in which sampled stacks tell where the time goes; None: none of them."""
+    """The parts of the step in which sampled stacks tell where the time goes. None means none of them."""
     needed: Callable[[Observation, Policy], bool] | None
     """Returns True if a run is healthy only where this finding was looked for. None: never required."""
     alike: tuple[Kind, str] | None
-    """Another kind that would look the same where it is not measurable, and why; None: there is none."""
+    """Another kind that would look the same where it is not measurable, and why. None if there is none."""
     lowers: Mapping[str, int]
     """The factors of scaling efficiency that it lowers, as `metrics.scaling_loss` calls them, each with its
     place among the findings that do: 1 is the likeliest."""
@@ -184,8 +185,8 @@ def found(
         answer: value and threshold.
         cause: in words.
         evidence: what was measured.
-        speedup: bounds of the gain; None: not known.
-        ranks: that have the cause; empty: all.
+        speedup: bounds of the gain. None if not known.
+        ranks: that have the cause. Empty means all.
         nodes: of these ranks.
         critical: None: it is critical where its value is most of the step.
     """
@@ -228,7 +229,7 @@ def gain(step_ms: float, low_ms: float, high_ms: float) -> Speedup | None:
 def saved_words(step_ms: float, speedup: Speedup, form: Callable[[float], str] | None = None) -> str | None:
     """Returns what a step saves without the cause: `up to 32.6 of 55.3 ms per step`.
 
-    A replay expects one number. Bounds say two numbers, or only the upper one. None: nothing is saved.
+    A replay expects one number. Bounds say two numbers, or only the upper one. None if nothing is saved.
     `form` writes a number of ms, with three digits where there is none.
     """
     form = form or _ms

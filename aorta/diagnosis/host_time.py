@@ -35,13 +35,13 @@ def driver_busy_pct(seen: Observation) -> float | None:
 
 
 def windows_alone(seen: Observation) -> bool:
-    """Returns whether a GPU's work is known by windows from event to event and by nothing else."""
+    """Returns True if a GPU's work is known by windows from event to event and by nothing else."""
     known = seen.host.idle is not None or launches(seen) is not None or driver_busy_pct(seen) is not None
     return seen.job.cuda and not known
 
 
 def window_evidence(seen: Observation) -> dict[str, bool]:
-    """Returns the evidence that compute may hold time of the host; empty: it does not."""
+    """Returns the evidence that compute may hold time of the host. Empty if it does not."""
     return {GAPS_INSIDE: True} if windows_alone(seen) and not seen.steps.traced else {}
 
 
@@ -78,7 +78,7 @@ def host_ms(seen: Observation) -> float:
 
 
 def launch_bound(seen: Observation) -> bool:
-    """Returns whether the GPU idles for launches: by traces, or with most of the host's part inside of
+    """Returns True if the GPU idles for launches: by traces, or with most of the host's part inside of
     compute's windows.
     """
     recorded, idle = launches(seen), seen.host.idle
@@ -102,7 +102,7 @@ def idles_for_launches(idle: HostIdle) -> bool:
 
 
 def host_share(seen: Observation) -> float | None:
-    """Returns the share of the host's part (0 to 1) that is one removable thing; None: not known."""
+    """Returns the share of the host's part (0 to 1) that is one removable thing. None if not known."""
     idle, gap = seen.host.idle, seen.host.gap
     if idle is not None:
         return idle.short_gaps_ms / idle.gaps_ms if launch_bound(seen) else None

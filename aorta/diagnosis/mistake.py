@@ -70,16 +70,16 @@ class MistakeSpec(Struct, frozen=True, kw_only=True):
     predicted_by: str
     """The way in which the gain is predicted, in one sentence."""
     captures: tuple[str, ...]
-    """Real captures that prove it; empty: none yet."""
+    """Real captures that prove it. Empty if there are none."""
     look: Callable[[Program], Sign | None] | None
     """Looks for the mistake in traces. None: traces do not show it; `shown_by` says what does."""
     shown_by: str
     observe: Callable[[Observation], ObservedSign | None] | None = None
-    """Looks for the mistake in a run's records and samples. None: they do not show it."""
+    """Looks for the mistake in a run's records and samples. None if they do not show it."""
     excused: Callable[[Observation], bool] | None = None
-    """Returns True if records or samples show that what traces show is needed; None: they never do."""
+    """Returns True if records or samples show that what traces show is needed. None if they never do."""
     parts: tuple[str, ...] = ()
-    """Parts of the step that sampled stacks are searched in for the place; empty: stacks do not tell it."""
+    """Parts of the step that sampled stacks are searched in for the place. Empty if stacks do not tell it."""
     yields_to: tuple[str, ...] = ()
     """Ids of mistakes that explain the same time: where one of them is found, this one is not named."""
     replaces: tuple[str, ...] = ()

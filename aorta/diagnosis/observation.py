@@ -74,7 +74,7 @@ class ObservedSteps(Struct, frozen=True):
     blame_absent: str | None = None
     """Why waits are not charged to ranks; None where they are."""
     steady: int | None = None
-    """Steady steps by the records, timed part by part or as a whole; None: the breakdown is of traces."""
+    """Steady steps by the records, timed part by part or as a whole. None if the breakdown is of traces."""
     of_capture: bool = False
     """The breakdown is of a capture with too few whole steps: what is found is about the capture alone."""
     unseen: tuple[UnseenTime, ...] = ()
@@ -84,19 +84,19 @@ class ObservedSteps(Struct, frozen=True):
     traced: bool = False
     """True if the breakdown comes from kernel traces."""
     loader_absent: str | None = None
-    """Why the loader's time is not known apart from the rest of the host's; None: it is."""
+    """Why the loader's time is not known apart from the rest of the host's. None if it is."""
     costs_absent: str = "communication was not observed"
     """Reason why there are no `costs`; None if there are some."""
     source: str = "step records"
     """The source that the ranks left, in words."""
     replay_missed: str | None = None
-    """Why the replay of a traced pipeline is not used; None: it is, or there is no pipeline."""
+    """Why the replay of a traced pipeline is not used. None if it is, or there is no pipeline."""
     files: tuple[str, ...] = ("rank_*_metrics.jsonl",)
     """The files that the parts of the step come from."""
     exchanged: Mapping[int, float] = field(default_factory=dict)
-    """Bytes per step of each rank's all-to-all; empty: there is none, or sizes are not recorded."""
+    """Bytes per step of each rank's all-to-all. Empty if there is none, or sizes are not recorded."""
     between_shares: Mapping[int, float] = field(default_factory=dict)
-    """Share of each rank's time (0 to 1) that lies between steps, in no record; empty: not known."""
+    """Share of each rank's time (0 to 1) that lies between steps, in no record. Empty if not known."""
     between_ms: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Time between steps: phase to rank to ms per step."""
     between_inside: bool = False
@@ -106,7 +106,7 @@ class ObservedSteps(Struct, frozen=True):
 
     @property
     def between_share(self) -> float | None:
-        """The largest of `between_shares`; None: not known."""
+        """The largest of `between_shares`. None if not known."""
         return max(self.between_shares.values(), default=None)
 
     @property
@@ -120,7 +120,7 @@ class ObservedSteps(Struct, frozen=True):
         return max((100.0 * (row.unseen_ms or 0.0) / row.step_ms for row in rows if row.step_ms), default=0.0)
 
     def untimed(self, least_pct: float) -> str | None:
-        """Returns why a share below its threshold is not measurable; None: all calls were timed."""
+        """Returns why a share below its threshold is not measurable. None if all calls were timed."""
         if not self.untimed_calls:
             return None
         calls = f"{self.untimed_calls:.3g} calls of torch.distributed per step could not be timed"
@@ -134,7 +134,7 @@ class ObservedSteps(Struct, frozen=True):
         return f"{count} of {plural(self.steady, 'steady step')} (those timed part by part)"
 
     def enough(self, policy: Policy) -> bool:
-        """Returns whether the breakdown is of enough steps, or of what a short capture has."""
+        """Returns True if the breakdown is of enough steps, or of what a short capture has."""
         return self.breakdown.steps >= (1 if self.of_capture else policy.min_steady_steps)
 
     def too_little(self, policy: Policy) -> str | None:
@@ -147,7 +147,7 @@ class ObservedSteps(Struct, frozen=True):
 
 
 class ObservedHost(Struct, frozen=True):
-    """Measurements of how the host's part of a step is spent; None: not measured."""
+    """Measurements of how the host's part of a step is spent. None if not measured."""
 
     idle: HostIdle | None = None
     """The GPU's idle time while its host is late, from traces."""
@@ -156,17 +156,17 @@ class ObservedHost(Struct, frozen=True):
     gap: HostGap | None = None
     """The two things between which most of the host's part lies, by the step records."""
     stacks: Mapping[int, InstrumentRecord] = field(default_factory=dict)
-    """Sampled stacks of the training threads, by rank; empty: none were sampled."""
+    """Sampled stacks of the training threads, by rank. Empty if none were sampled."""
     collector: Mapping[int, Pauses] = field(default_factory=dict)
     """Pauses of Python's garbage collector by rank; a rank without any is left out."""
     uncertain_ms: float = 0.0
     """Uncertainty of the estimate of the hosts' time per step without the profiler."""
     driver_busy_pct: float | None = None
-    """Mean share of the time with any kernel, by the driver's counter; None: a GPU has too few samples."""
+    """Mean share of the time with any kernel, by the driver's counter. None if a GPU has too few samples."""
 
 
 class ObservedDevices(Struct, frozen=True):
-    """Samples and counters of devices and memory; None: not measured."""
+    """Samples and counters of devices and memory. None if not measured."""
 
     utilization: Utilization | None = None
     allocator: AllocatorUse | None = None
@@ -177,7 +177,7 @@ class ObservedDevices(Struct, frozen=True):
 
 
 class ObservedNodes(Struct, frozen=True):
-    """Other load and events on the nodes; empty: not measured."""
+    """Other load and events on the nodes. Empty if not measured."""
 
     loads: Mapping[str, NodeLoad] = field(default_factory=dict)
     """Load of each node, by host."""
@@ -186,7 +186,7 @@ class ObservedNodes(Struct, frozen=True):
     cpus_machine: Mapping[str, int] = field(default_factory=dict)
     """CPUs of each machine, by host."""
     cores_shared: str | None = None
-    """Note, in words, that ranks want more CPUs than they have; None: they do not."""
+    """Note, in words, that ranks want more CPUs than they have. None if they do not."""
 
 
 class ObservedRecords(Struct, frozen=True):
@@ -211,7 +211,7 @@ class Observation(Struct, frozen=True):
     monitored: ObservedDevices = field(default_factory=ObservedDevices)
     around: ObservedNodes = field(default_factory=ObservedNodes)
     recorded: ObservedRecords | None = None
-    """What the step records say by themselves; None: there are none."""
+    """What the step records say by themselves. None if there are none."""
     model: Modelled | None = None
     """The replay, and the ranks that are late."""
     stall: Stall | None = None
@@ -219,9 +219,9 @@ class Observation(Struct, frozen=True):
     recorded_steps: bool = False
     """True if enough steps were recorded to tell."""
     groups: tuple[MeshGroup, ...] = ()
-    """The groups in which ranks exchange, with what each takes; empty: not known."""
+    """The groups in which ranks exchange, with what each takes. Empty if not known."""
     mesh: MeshFacts | None = None
-    """Stages, groups and slowdown of a mesh; None: the job is none, or nothing tells."""
+    """Stages, groups and slowdown of a mesh. None if it is not such a job, or if that is not known."""
     repeats: tuple[Repeat, ...] = ()
     """Each other run of the same thing, without the costliest cause found in it."""
     facts: RunFacts = field(default_factory=RunFacts)

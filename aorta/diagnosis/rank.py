@@ -43,7 +43,7 @@ class RankCosts(Struct, frozen=True):
     """Exposed communication, the waits below included."""
     charged_ms: Mapping[Charge, float]
     host_work_ms: float | None = None
-    """Time in which its host waited neither for its GPU nor for its loader; None: not in the traces."""
+    """Time in which its host waited neither for its GPU nor for its loader. None if not in the traces."""
 
     def charged(self, *causes: Cause) -> float:
         """Waits for other ranks because of any of `causes`, ms."""

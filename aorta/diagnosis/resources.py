@@ -31,7 +31,7 @@ class _Asked:
 
     manifest: Manifest
     row: dict[str, str]
-    """The job's row of sacct; empty: there is none."""
+    """The job's row of sacct. Empty if there is none."""
     steps: tuple[dict[str, str], ...]
     state: str | None
 

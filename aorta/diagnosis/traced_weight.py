@@ -47,7 +47,7 @@ def undisturbed(
     Args:
         found: one capture.
         expected: ranks of the job.
-        untraced_ms: mean of the run's steps that no profiler recorded; None: there are none.
+        untraced_ms: mean of the run's steps that no profiler recorded. None if there are none.
         then: is called while other processes replay the ends of the weight's range.
     """
     lines = host_lines(found.ranks, expected)
@@ -73,11 +73,11 @@ def undisturbed(
 def untraced_ms(
     by_rank: Mapping[int, StepColumns], first: int | None, outside: ProfilerOverhead | None
 ) -> float | None:
-    """Returns what a step of the run takes without a profiler; None: no step tells.
+    """Returns what a step of the run takes without a profiler. None if no step tells.
 
     Args:
         by_rank: step records.
-        first: the first step that the profiler recorded; None: not known.
+        first: the first step that the profiler recorded. None if not known.
         outside: what the profiler costs by the records.
     """
     from aorta.metrics.profiler_overhead import before_ms  # raw traces do not need it
@@ -95,12 +95,12 @@ def weighed(
     untraced_ms: float | None = None,
     staged: bool = False,
 ) -> dict[str, Any]:
-    """Returns what `RunFacts` says of the profiler's weight, mistakes and computing; empty: not known.
+    """Returns what `RunFacts` says of the profiler's weight, mistakes and computing. Empty if not known.
 
     Args:
         lines: of `undisturbed`.
         ranks: those with traces. Where `lines` are None, what they make by themselves is returned.
-        expected: ranks of the job; None: not known.
+        expected: ranks of the job. None if not known.
         intended: ids of mistakes that the user declared as intended.
         untraced_ms: as for `undisturbed`.
         staged: as for `mistakes_of`.

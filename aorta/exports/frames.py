@@ -52,7 +52,7 @@ class RunFrames:
     problems: pd.DataFrame
     """One row per file of a run that is missing or cannot be read, and why."""
     analyses: tuple[Analysis, ...]
-    """The analysis that `aorta analyze` wrote; runs that nobody analysed have none."""
+    """The analysis that `aorta analyze` wrote; runs that were not analysed have none."""
 
 
 def load(path: str | Path) -> RunFrames:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Updated:
-    """The optimizer whose compiled update has run since somebody looked."""
+    """The optimizer whose compiled update has run since the last look."""
 
     optimizer: Any = None
 
@@ -75,7 +75,7 @@ class CompiledUpdates:
         torch.compile = compile_
 
     def take(self) -> Any:
-        """Return the optimizer whose compiled update has run since the last call; None: none has."""
+        """Return the optimizer whose compiled update has run since the last call. None if none has."""
         optimizer, self.updated.optimizer = self.updated.optimizer, None
         return optimizer
 

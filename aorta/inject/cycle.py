@@ -26,7 +26,7 @@ class Optimizers:
         return self._asked() is optimizer
 
     def is_new(self, optimizer: Any) -> bool:
-        """Return whether nobody has asked about this optimizer before."""
+        """Return True if this optimizer was not asked about before."""
         if self._asked() is optimizer:  # in most programs there is one
             return False
         self._asked, number = self._numbers.get(id(optimizer), (_nothing, 0))

@@ -85,7 +85,7 @@ class Driver:
 
     @property
     def open_step(self) -> StepMarks | None:
-        """The open step, whoever asks."""
+        """The open step, from any thread."""
         return self._parts
 
     def here(self) -> StepMarks | None:
@@ -306,7 +306,7 @@ class Driver:
             self._end_step(optimizer)
 
     def copy_begins(self) -> Mark | None:
-        """Return the start of a copy to the GPU; None where nobody wants to know."""
+        """Return the start of a copy to the GPU; None if it is not needed."""
         parts = self.here()
         return None if parts is None else parts.moment()
 

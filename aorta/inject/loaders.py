@@ -52,7 +52,7 @@ class LoaderWorkers:
 
     @property
     def most(self) -> int | None:
-        """The number of workers; None: no DataLoader gave a batch."""
+        """The number of workers. None if no DataLoader gave a batch."""
         return max(self._batches, key=self._batches.__getitem__, default=None)
 
 
@@ -70,7 +70,7 @@ class LoaderHooks:
         """The loader that begins has no workers yet: persistent ones belong to its iterator."""
 
     def iteration_begins(self, loader: Any) -> tuple[Any, int | None]:
-        """Return the loader that is started, and the moment; None where nobody wants to know it."""
+        """Return the loader that is started, and the moment; None if it is not needed."""
         parts = self._driver.here()
         self._starts = getattr(loader, "_iterator", None) is None
         return loader, None if parts is None else parts.waits()
@@ -84,13 +84,13 @@ class LoaderHooks:
             self._driver.epochs.began(begun[0], iterator)
 
     def wait_begins(self, iterator: Any) -> tuple[Any, int | None]:
-        """Return the iterator that is asked, and the moment; None where nobody wants to know it."""
+        """Return the iterator that is asked, and the moment; None if it is not needed."""
         parts = self._driver.here()
         self._driver.epochs.asked(iterator, training=get_ident() == self._driver.thread)
         return iterator, None if parts is None else parts.waits()
 
     def wait_ended(self, begun: tuple[Any, int | None], batch: Any) -> None:
-        """Note the loader's answer; None: it has no more."""
+        """Note the loader's answer. None if it has no more."""
         if batch is None:
             self._driver.epochs.ended(begun[0])
         parts = self._waited(begun[1])

@@ -52,7 +52,7 @@ class StepBorders:
     _recorded: bool
     """True if a profiler records some of the steps."""
     _calls: Watching | None
-    """Watches calls of `torch.distributed`; None: there is one rank."""
+    """Watches calls of `torch.distributed`. None if there is one rank."""
     _blind: bool
     """Something happened that is not seen."""
     _samples: Callable[[], str | None] | None
@@ -96,7 +96,7 @@ class StepBorders:
 
     @property
     def quiet(self) -> bool:
-        """Nobody wants to know more of steps that are timed as a whole than their ends."""
+        """For steps that are timed as a whole, only their ends are needed."""
         return not self._recorded and self._now.ranges is None and self._samples is None
 
     @property
@@ -126,7 +126,7 @@ class StepBorders:
     def followed(self, opened: Step) -> Step:
         """Close the open step, and open the next one where it ends.
 
-        Both share the mark between them where nobody looks at their parts: each event costs the host some µs.
+        Both share the mark between them if their parts are not needed: each event costs the host some µs.
         """
         now, number = self._now, self._global_step + 1
         quiet = opened.tape is None and not self._recorded and now.ranges is None

@@ -56,7 +56,7 @@ class CollectiveRunner:
         return getattr(self._local, "inside", False)
 
     def own(self, call: Callable[[], Any]) -> Any:
-        """Call a collective that is timed here: whoever intercepts calls lets it through."""
+        """Call a collective that is timed here: a watcher of calls lets it through."""
         before, self._local.inside = self.inside, True
         try:
             return call()

@@ -43,7 +43,7 @@ class OpenStep:
     Args:
         clock: where marks come from.
         device: where the model is.
-        ranges: NVTX's, where somebody listens.
+        ranges: NVTX ranges, if a profiler listens.
     """
 
     __slots__ = ("_cuda", "clock", "device", "nothing", "parts", "quiet", "ranges", "step", "stream")
@@ -57,7 +57,7 @@ class OpenStep:
         self.parts: Tape | None = None
         """The tape of a step that is timed part by part."""
         self.quiet = False
-        """A step is open, and nobody wants to know of its parts."""
+        """A step is open, but its parts are not needed."""
         self.nothing = Nothing()
 
     def begin(self, step: Step, parts: bool) -> None:
@@ -185,7 +185,7 @@ class NamedGaps:
             self._named[what] = self._named.get(what, 0.0) + taken
 
     def taken(self) -> dict[Between, float] | None:
-        """Return what was named since the last call; None: nothing was."""
+        """Return what was named since the last call. None if nothing was."""
         if not self._named:
             return None
         named, self._named = self._named, {}

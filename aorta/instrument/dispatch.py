@@ -1,6 +1,6 @@
 """Calls of `torch.distributed` on every process group, seen where torch's dispatcher hands them to a backend.
 
-Whoever makes a call comes by there: DDP's reducer in C++, a functional collective of DTensor, or a program in
+Every call goes through there, from DDP's reducer in C++, a functional collective of DTensor, or a program in
 Python.
 """
 
@@ -64,7 +64,7 @@ class Called(NamedTuple):
 
     @property
     def peer(self) -> int | None:
-        """Global rank of the other side of a send or a receive; None: any, or all of the group."""
+        """Global rank of the other side of a send or a receive. None means any, or all of the group."""
         if self.stream != "p2p" or len(self.rest) < 2:
             return None
         return dist.get_global_rank(self.group, self.rest[0])
@@ -113,7 +113,7 @@ class Dispatch:
         """Operations for which the program has a kernel of its own: it stays, and nothing is seen."""
 
     def watch(self, watcher: Watcher | None) -> None:
-        """Make `watcher` the one that is asked, or nobody (None). Call it between steps."""
+        """Set the watcher that is asked, or none (None). Call it between steps."""
         with self._lock:
             self._watcher = watcher
             if watcher is not None and self._library is None:
@@ -123,7 +123,7 @@ class Dispatch:
                 )
 
     def watched_by(self, watcher: Watcher) -> bool:
-        """Tells whether `watcher` is the one that is asked."""
+        """Returns True if `watcher` is the one that is asked."""
         return self._watcher is watcher
 
     def _register(self, library: torch_library.Library, operator: str) -> Iterator[str]:
@@ -179,7 +179,7 @@ def _place_of_group(name: str) -> int:
 
 
 def _work(made: Any) -> Any:
-    """Returns the work among what an operator returned; None: there is none."""
+    """Returns the work among what an operator returned. None if there is none."""
     boxed = made[-1] if isinstance(made, tuple | list) and made else made
     return dist.Work.unbox(boxed) if isinstance(boxed, torch.ScriptObject) else None
 
@@ -200,7 +200,7 @@ def _bytes(value: Any) -> int:
 
 
 def storage_of(tensor: Any) -> int | None:
-    """Returns the address of a tensor's memory; None: it has none, as while a compiler traces."""
+    """Returns the address of a tensor's memory. None if it has none, as while a compiler traces."""
     try:
         return int(tensor.untyped_storage().data_ptr())
     except (AttributeError, NotImplementedError, RuntimeError):

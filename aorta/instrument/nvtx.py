@@ -23,7 +23,7 @@ class NvtxRanges:
 
 
 def ranges_for(device: torch.device, environment: Mapping[str, str] | None = None) -> NvtxRanges | None:
-    """The ranges of a step on `device`; None where nobody would see them."""
+    """The ranges of a step on `device`; None if no profiler would see them."""
     if device.type == "cuda":
         env = os.environ if environment is None else environment
         # NVTX finds whoever listens by this variable, and by nothing else; roctx has none.

@@ -56,7 +56,7 @@ class Step:
         """State what the step did. Call it once, before the step closes.
 
         Args:
-            samples: samples that this rank consumed; None where nobody counted them.
+            samples: samples that this rank consumed; None if not counted.
             lr: learning rate of the update; None where it is not known.
             loss: loss of this rank; a tensor on a GPU is read later, without a synchronisation.
             grad_norm: total gradient norm before clipping, of all ranks; None where it was not computed. Of a
@@ -70,7 +70,7 @@ class Step:
         """Its loss and gradient norm.
 
         Raises:
-            RunError: nobody said what came out of it.
+            RunError: the step has no result.
         """
         if self.scalars is None:
             raise RunError(

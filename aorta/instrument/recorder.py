@@ -134,7 +134,7 @@ class StepRecorder(StepBorders):
         self._blind = False
         """Something happened that is not seen."""
         self._calls: Watching | None = None
-        """Watches calls of `torch.distributed`; None: there is one rank."""
+        """Watches calls of `torch.distributed`. None if there is one rank."""
         if self.identity.world_size > 1:
             self._calls = Watching(self._collectives, lambda: now.stream)
             self._steps.add(self._calls.watch)

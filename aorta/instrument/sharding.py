@@ -38,7 +38,7 @@ _reduce_scatter: Any = (
 
 _GATHERING, _BESIDE = blocking(AllgatherOptions()), AllgatherOptions()
 _SCATTERING: dict[Any, Any] = {}
-"""Options by operation, made once: nobody writes to them."""
+"""Options by operation, made once, and never changed."""
 
 
 def _gather_into(output: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup) -> None:
@@ -94,9 +94,9 @@ class ShardedExchange:
         self._overlap_gather = overlap_gather
         self._overlap_scatter = overlap_scatter
         self._straight = overlap_gather and overlap_scatter and collectives.streams.priority is None
-        """True if collectives run as FSDP2 would run them while nobody watches."""
+        """True if collectives run as FSDP2 would run them without watchers."""
         self.quiet = False
-        """True if nobody is watching and collectives run as FSDP2 would run them."""
+        """True if there are no watchers and collectives run as FSDP2 would run them."""
         self._parts: list[tuple[nn.Module, bool]] = []
         """Modules that are watched; the second value is True for the root."""
         self._hooks: list[RemovableHandle] = []

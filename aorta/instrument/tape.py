@@ -55,7 +55,7 @@ class Tape:
     queues: dict[str, Mark] = field(default_factory=dict)
     """The end of the newest piece of each queue."""
     untimed: dict[str, int] = field(default_factory=dict)
-    """Calls of `torch.distributed` of which nobody learned the end, by operation."""
+    """Calls of `torch.distributed` without a known end, by operation."""
     known: dict[int, Mark] = field(default_factory=dict)
     """After `read`: all marks but the step's own, by identity."""
 
@@ -124,7 +124,7 @@ class Tape:
         )
 
     def resolve(self, clock: Clock, end: Mark, communication_observed: bool) -> TakenTimes:
-        """The step, for whoever does its arithmetic here; every mark must have been passed."""
+        """The step, for calculations in this process; every mark must have been passed."""
         read = self.read(clock, end)
         return step_times(
             read.start,

@@ -1,4 +1,4 @@
-"""The places where a program waits for calls of `torch.distributed`, while somebody wants to know."""
+"""The places where a program waits for calls of `torch.distributed` while they are watched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 
 def _skipper() -> Callable[[CodeType], None] | None:
-    """Returns what keeps a function out of compiled graphs; None: this torch has no such way."""
+    """Returns what keeps a function out of compiled graphs. None if this torch has no such way."""
     frames: Any = torch._C._dynamo.eval_frame
     if hasattr(frames, "set_code_exec_strategy"):
         skipped = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
@@ -68,7 +68,7 @@ class WaitHooks:
         """Torch's own function."""
 
     def watch(self, waiter: WaitListener | None) -> None:
-        """Have `waiter` told from now on; None: nobody."""
+        """Tell `waiter` from now on. None removes it."""
         self._waiter = waiter
         if waiter is not None and not self._replaced:
             self._replace(dist.Work, "wait", self._waited)

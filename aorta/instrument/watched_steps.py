@@ -24,7 +24,7 @@ class WatchedSteps:
         self._allocator = allocator
         self._watchers: list[Callable[[bool], None]] = []
         self._watching: bool | None = None
-        """True if the watchers were told to watch; None: not all of them were told."""
+        """True if the watchers were told to watch. None if not all of them were told."""
         self._closed = False
 
     def add(self, watcher: Callable[[bool], None]) -> None:

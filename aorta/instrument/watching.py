@@ -4,7 +4,7 @@ On a GPU a call lasts from the moment its data are ready until its result is, ta
 it. On the host it lasts until its future completes. A send or a receive of gloo has no future: it ends where
 the program's wait for it returns. While a thread stands still in `Work.wait`, it computes nothing.
 
-A call whose end nobody learns is counted and not timed.
+A call whose end is not known is counted but not timed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Begun:
 
     @property
     def timed(self) -> bool:
-        """Tells whether the end is known without the program's wait."""
+        """Returns True if the end is known without the program's wait."""
         return self.noted is not None or self.end is not None
 
 
@@ -81,7 +81,7 @@ class Watching:
         self._open: dict[int, Begun] = {}
         """Calls that have begun and not ended, by identity of their work."""
         self._newest: deque[Any] = deque(maxlen=16)
-        """Works on their way to whoever called: another object would be made for one that is gone."""
+        """Works on their way to their callers: another object would be made for one that is gone."""
         self._reducing: Tape | None = None
         """The step in whose backward pass the reducer is."""
         self._batch: dict[int, list[tuple[Called, Mark]]] = {}
@@ -304,7 +304,7 @@ class Watching:
 
 
 def _reducing(frame: FrameType | None) -> bool:
-    """Tells whether DDP's reducer makes the call: autograd calls C++, or a communication hook, directly."""
+    """Returns True if DDP's reducer makes the call: autograd calls C++, or a communication hook, directly."""
     code = getattr(_ENGINE, "__code__", None)
     below = None
     if frame is not None:

@@ -59,12 +59,12 @@ class StepMeasurement(NamedTuple):
     memory: AllocatorPeaks | None
     """Use of the GPU's memory; None without a GPU, and for steps that are timed as a whole."""
     kernels: list[tuple[str, int, int, int]] | None
-    """Kernels of a sampled step: stream, launch, start, end; ns of the wall clock. None: not sampled."""
+    """Kernels of a sampled step: stream, launch, start, end; ns of the wall clock. None if not sampled."""
     rocm_smi_output: str | None
     detailed: bool
     """Timed part by part; otherwise there are no pieces."""
     untimed_calls: dict[str, int] | None = None
-    """Calls of `torch.distributed` that were seen and not timed, by operation; None: nobody counted."""
+    """Calls of `torch.distributed` that were seen and not timed, by operation; None if not counted."""
     before_ms: dict[Between, float] | None = None
     """Time ahead of the step that the program gave a name."""
 

@@ -87,7 +87,7 @@ def size(nodes: int, processes: int | None, *, here: bool) -> None:
 
     Args:
         nodes: of a scenario.
-        processes: of a node; None: one per GPU.
+        processes: of a node. None means one per GPU.
         here: this machine runs them all.
 
     Raises:

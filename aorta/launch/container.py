@@ -60,7 +60,7 @@ class Contained:
     mounts: tuple[Mount, ...]
     workdir: str
     vendor: Vendor | None = None
-    """Maker of the node's GPUs; None: the job has none here."""
+    """Maker of the node's GPUs. None if the job has none here."""
     passed: tuple[str, ...] = ()
     """Variables of the host that win over those of the image."""
     node: str | None = None
@@ -70,7 +70,7 @@ class Contained:
     image_environment: bool = False
     """The image has a file of variables that Charliecloud sets on demand."""
     hooks: str | None = None
-    """Folder in front of PYTHONPATH; None: nothing is put into the program."""
+    """Folder in front of PYTHONPATH. None if nothing is put into the program."""
 
     def around(self, command: Sequence[str]) -> list[str]:
         """Returns `command` inside the container."""
@@ -135,7 +135,7 @@ def check_image(image: str) -> None:
 
 
 def folder_of(image: str) -> Path | None:
-    """Returns the folder that `image` names; None: it is a file, or a name that a runtime knows.
+    """Returns the folder that `image` names. None if it is a file, or a name that a runtime knows.
 
     A name that begins with neither / nor . counts as a folder only if it holds a system. So `aorta` in a
     checkout is the image of that name, and not the package.
@@ -300,7 +300,7 @@ def in_words(block: ContainerConfig, project: str, results: str, python: str | N
         block: of the configuration.
         project: folder that the ranks start in.
         results: folder of the results.
-        python: the image's interpreter; None: the usual one.
+        python: the image's interpreter. None means the usual one.
     """
     if block.image is None:
         return []

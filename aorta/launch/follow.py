@@ -1,7 +1,7 @@
 """Follow jobs until they have ended: squeue, else sacct, else scontrol, else the agents' own markers.
 
 Each poll makes one squeue call for all jobs that are still going, and asks the next source only for those
-which the one before does not know. A job that nobody can say anything about for `limit` polls is given up,
+which the one before does not know. A job without any information for `limit` polls is given up,
 and said so: a wait never hangs on an answer that does not come.
 """
 
@@ -40,7 +40,7 @@ class FollowedJob:
     owner: ProcessId | None = None
     """The process that runs it on this machine."""
     submitted_s: float | None = None
-    """Time when it was submitted, seconds since the epoch; None: not on record."""
+    """Time when it was submitted, seconds since the epoch. None if not on record."""
     label: str | None = None
     """Name that tells the job from others of its scenario: the point of a sweep."""
     results: Path | None = None

@@ -1,4 +1,4 @@
-"""Ends processes with the one that they belong to, also when that one is killed and can tell nobody."""
+"""Ends processes with the one that they belong to, even if that one is killed."""
 
 from __future__ import annotations
 

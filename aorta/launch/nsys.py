@@ -37,7 +37,7 @@ def find(
     Args:
         environ: of the job; CUDA_HOME and CUDA_PATH name folders to look into.
         which: finds a program in PATH.
-        roots: folders of CUDA and NVIDIA tools; None: the usual ones.
+        roots: folders of CUDA and NVIDIA tools. None means the usual ones.
 
     Raises:
         RunError: AORTA_NSYS names no program.

@@ -42,9 +42,9 @@ class Interpreter:
     why: str
     """The way in which it was chosen."""
     version: tuple[int, ...] | None = None
-    """Its version; None: it did not answer."""
+    """Its version. None if it did not answer."""
     torch: str | None = None
-    """Version of torch; None: it has none."""
+    """Version of torch. None if it has none."""
     elsewhere: bool = False
     """It is in a container, and is asked when the job starts."""
 

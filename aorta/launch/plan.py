@@ -42,7 +42,7 @@ class LaunchRequest:
     submission: SubmissionDir
     """Folder of the resolved configurations and the scripts; absolute."""
     gpus_per_node: int | None = None
-    """GPUs per node to ask for; None: none are asked for."""
+    """GPUs per node to ask for. None if none are asked for."""
     processes_per_node: int | None = None
     """Ranks per node; None: as many as there are GPUs, one without."""
     tasks_per_node: int = 1
@@ -55,11 +55,11 @@ class LaunchRequest:
     constraint: str | None = None
     sbatch_lines: tuple[str, ...] = ()
     profiler: str | None = None
-    """Profiler; None: the configuration's."""
+    """Profiler. None means the configuration's."""
     monitor_interval_s: float | None = None
-    """Seconds between samples; None: the configuration's."""
+    """Seconds between samples. None means the configuration's."""
     command: tuple[str, ...] = ()
-    """The user's own program; empty: the trainer."""
+    """The user's own program. Empty means the trainer."""
     own: OwnProgram = AORTAS
     container: ContainerConfig = NO_CONTAINER
     """Container of the ranks, as the configuration says."""
@@ -100,9 +100,9 @@ class LaunchPlan:
     signal_lead_s: int = SIGNAL_LEAD_S
     submitted_wall_ns: int | None = None
     array: str | None = None
-    """Task indices of a job array, such as `0-5%1`; None: one job."""
+    """Task indices of a job array, such as `0-5%1`. None means one job."""
     job_id: str | None = None
-    """The agents' name of the job; None: the id that the scheduler gives it."""
+    """The agents' name of the job. None means the id that the scheduler gives it."""
 
 
 def parse_scenarios(scenarios: str | None, nodes: str | None) -> tuple[Scenario, ...]:

@@ -81,7 +81,7 @@ def refuse_named_tracer(asked: str | None, config: Config, *, own_program: bool)
     """`refuse_two_tracers` before anything is submitted, where the profiler is named (not `auto`).
 
     Args:
-        asked: of `NAMES`, on the command line; None: the configuration's.
+        asked: of `NAMES`, on the command line. None means the configuration's.
         config: of the run.
         own_program: the user's program runs and does not read `config`.
 

@@ -30,7 +30,7 @@ class _Line(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """Progress of a run; None: not known.
+    """Progress of a run. None if not known.
 
     Attributes:
         phase: what the run does now.

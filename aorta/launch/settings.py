@@ -19,7 +19,7 @@ class SiteSettings:
     """Settings that all submissions at this site share."""
 
     account: str | None
-    """Account to submit with; None: the site has no accounting."""
+    """Account to submit with. None if the site has no accounting."""
     partition: str
     gpus_per_node: int
 

@@ -31,7 +31,7 @@ class Partition:
     default: bool
     up: bool
     limit_s: int | None
-    """Longest job; None: no limit."""
+    """Longest job. None means no limit."""
     nodes: tuple[SlurmNode, ...]
 
     @property
@@ -46,7 +46,7 @@ class Site:
 
     partitions: dict[str, Partition]
     accounts: frozenset[str] | None
-    """Accounts of this user in lower case; None: there is no accounting to ask, or it does not say."""
+    """Accounts of this user in lower case. None if there is no accounting, or if it does not say."""
     nodes_here: frozenset[str] = field(default_factory=frozenset)
     """Nodes that are this machine."""
 
@@ -118,7 +118,7 @@ def ask_accounts(user: str, call: Caller) -> frozenset[str] | None:
 
 
 def ask_default_account(user: str, call: Caller) -> str | None:
-    """The account that a job of `user` is charged to if it names none, in lower case; None: nobody says."""
+    """The account that a job of `user` is charged to if it names none, in lower case. None if unknown."""
     answer = call(["sacctmgr", "-n", "-P", "show", "user", user, "format=DefaultAccount"])
     names = [line.strip().lower() for line in answer.out.splitlines() if line.strip()]
     return names[0] if answer.ok and len(set(names)) == 1 else None

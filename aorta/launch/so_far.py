@@ -58,10 +58,10 @@ class SoFar:
 
     Attributes:
         step_ms: median of the newest steps of rank 0.
-        start_ms: median of its first steady steps; None: not known.
-        slower_since: the step from which on it is slower; None: it is not.
-        parts: mean share of the step by part, over ranks and newest steps; empty: not timed.
-        waited_for: the rank that the others wait for, and how long; None: none stands out.
+        start_ms: median of its first steady steps. None if not known.
+        slower_since: the step from which on it is slower. None if it is not.
+        parts: mean share of the step by part, over ranks and newest steps. Empty if not timed.
+        waited_for: the rank that the others wait for, and how long. None if none stands out.
         stands_still_s: how long no rank of the job has gone on; None: a node goes on.
         still_nodes: nodes whose ranks do not go on while other nodes' ranks do, by index.
     """

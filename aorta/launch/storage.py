@@ -35,7 +35,7 @@ class Storage:
 
     @property
     def shared(self) -> bool | None:
-        """True if other machines can see it, by the type of its file system; None: the type does not say."""
+        """True if other machines can see it, by the type of its file system. None if that is unknown."""
         if self.fs_type is None:
             return None
         if self.fs_type in SHARED_TYPES or self.fs_type.removeprefix("fuse.") in SHARED_FUSE:

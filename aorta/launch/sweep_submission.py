@@ -80,7 +80,7 @@ def submit_sweep(
         sweep: the points.
         call: runs Slurm's programs.
         accepted: told the array's id and its tasks before the next array is tried, with them on record.
-        at_most: points that may run at the same time; the arrays then follow each other. None: no limit.
+        at_most: points that may run at the same time; the arrays then follow each other. None means no limit.
 
     Raises:
         PlanError: a script cannot be written; nothing was submitted.

@@ -18,7 +18,7 @@ class ToolAnswer:
     """Answer of a program."""
 
     code: int | None
-    """Exit status; None: it is not installed or did not answer in time."""
+    """Exit status. None if it is not installed or did not answer in time."""
     out: str = ""
     err: str = ""
 

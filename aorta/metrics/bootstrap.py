@@ -30,9 +30,8 @@ def ratio_interval(
     """Interval of sum(above) / sum(below), or of products of such; None with fewer than 10 values.
 
     Args:
-        above: (n,), one value per step.
-        below: (n,), of the same steps; > 0.
-        runs: half-open index ranges of steps without a break: no block crosses their ends. None: all are one.
+        above: (n,), one value per step. below: (n,), of the same steps; > 0. runs: half-open index ranges of
+        steps without a break: no block crosses their ends. None if all belong to one.
     """
     drawn = resampled(len(above), runs)
     if drawn is None:

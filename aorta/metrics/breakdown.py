@@ -77,7 +77,7 @@ def untimed_calls(detailed: Steady) -> float:
 
 
 def untimed_note(calls: float, breakdown: BreakdownTable) -> tuple[str, ...]:
-    """Returns that communication takes longer than was timed; empty: all calls were timed."""
+    """Returns that communication takes longer than was timed. Empty if all calls were timed."""
     if not calls or not breakdown.per_rank:
         return ()
     least = fmean(row.comm_ms for row in breakdown.per_rank)

@@ -53,7 +53,7 @@ CARDS: tuple[tuple[str, Card], ...] = (
 
 
 def card_of(name: str | None) -> Card | None:
-    """Returns the card of a driver's name; None: it is not in the table."""
+    """Returns the card of a driver's name. None if it is not in the table."""
     if name is None:
         return None
     return next((card for pattern, card in CARDS if re.search(pattern, name)), None)

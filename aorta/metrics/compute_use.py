@@ -45,7 +45,7 @@ def compute_use(lines: Lines, step_ms: float | None) -> ComputeUse | None:
 
     Args:
         lines: of the ranks.
-        step_ms: the step without the profiler; None: it is not known, since traces of ranks are missing.
+        step_ms: the step without the profiler. None if it is not known, since traces of ranks are missing.
     """
     tables = list(lines.tables.values())
     if not any((table.item == Item.LAUNCH).any() for table in tables):
@@ -150,7 +150,7 @@ def _attainable(
     card: Card | None,
     seconds: float,
 ) -> float | None:
-    """The share of the time that the work takes at the peak rate; None: the peak is not known."""
+    """The share of the time that the work takes at the peak rate. None if the peak is not known."""
     if card is None or reached is None:
         return None
     if name in _COPIES:
@@ -169,7 +169,7 @@ def _attainable(
 
 
 def peak_tflops(card: Card, item_bytes: int, *, tensor: bool) -> float | None:
-    """Dense peak for numbers of so many bytes; None: the table does not tell.
+    """Dense peak for numbers of so many bytes. None if the table does not tell.
 
     Tensor cores compute with fp32 numbers as TF32 at half of the rate of bf16.
     """

@@ -17,6 +17,6 @@ _WORDS: tuple[tuple[Dimension, frozenset[str]], ...] = (
 
 
 def dimension_of(name: str) -> Dimension | None:
-    """Returns the dimension that a group's name says; None: it says none."""
+    """Returns the dimension that a group's name says. None if it says none."""
     words = set(re.split(r"[^a-z]+", name.lower()))
     return next((dimension for dimension, known in _WORDS if words & known), None)

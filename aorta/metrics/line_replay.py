@@ -295,7 +295,7 @@ class _Shared:
         members: defaultdict[int, set[int]] = defaultdict(set)
         self.transfer: dict[int, float] = {}
         self.calls: dict[int, list[int | None]] = {}
-        """The number of each item's collective, by rank; None: the item is of none."""
+        """The number of each item's collective, by rank. None if the item is of none."""
         for rank, lane in lines.items():
             own = [None if key is None else number.setdefault(key, len(number)) for key in lane.call]
             self.calls[rank] = own

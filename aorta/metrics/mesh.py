@@ -97,7 +97,7 @@ def _groups(job: Operations, rows_of: Mapping[frozenset[int], Sequence[int]]) ->
 
 
 def _exchange_ms(job: Operations, dimension: str, ranks: list[int], rows: Sequence[int]) -> float | None:
-    """Returns how long a member of a group communicates in it per step, mean; None: nothing was recorded."""
+    """Returns the mean communication time per step of a member of a group. None if nothing was recorded."""
     mine = np.isin(np.arange(len(job)), list(rows))
     if dimension == "pipeline":
         mine = np.isin(job.rank, ranks) & np.isin(job.role, MOVES)

@@ -262,6 +262,6 @@ def _mask(job: Operations, rows: Sequence[int]) -> Mask:
 
 
 def _made_of(ranks: Sequence[int], wholes: Sequence[Sequence[int]]) -> bool:
-    """Tells whether some of `wholes` together are exactly these ranks."""
+    """Returns True if some of `wholes` together are exactly these ranks."""
     inside = [rank for whole in wholes if set(whole) <= set(ranks) for rank in whole]
     return sorted(inside) == sorted(ranks)

@@ -40,7 +40,7 @@ def shown_mesh(mesh: Mesh | None, groups: Sequence[MeshGroup]) -> Mesh | None:
     A dimension's name and sizes per peer tell more.
 
     Args:
-        mesh: by the operations; None: they are not known.
+        mesh: by the operations. None if they are not known.
         groups: in which ranks exchange.
     """
     groups = _whole_rings(groups)
@@ -73,7 +73,7 @@ def _whole_rings(groups: Sequence[MeshGroup]) -> list[MeshGroup]:
 
 
 def _shared(values: Sequence[float | None], ranks: int) -> float | None:
-    """Returns the mean per rank of what pairs take per member; None: one is not known."""
+    """Returns the mean per rank of what pairs take per member. None if one of them is not known."""
     known = [value for value in values if value is not None]
     return 2.0 * sum(known) / ranks if len(known) == len(values) else None
 
@@ -96,7 +96,7 @@ def _joined(planned: Sequence[MeshGroup], measured: Sequence[MeshGroup]) -> list
 
 
 def groups_in(collectives: MatchedCollectives | str, steps: int) -> tuple[MeshGroup, ...]:
-    """Returns the groups in which ranks exchange, as `groups_of`; empty: collectives cannot be matched."""
+    """Returns the groups in which ranks exchange, as `groups_of`. Empty if collectives cannot be matched."""
     return () if isinstance(collectives, str) else tuple(groups_of(collectives.matched, steps))
 
 

@@ -135,7 +135,7 @@ def _of_siblings(
     known: Mapping[int, Recording],
     form: _Form,
 ) -> object | None:
-    """The one form among `said` that groups of the same description have at the same place; None: not one.
+    """The one form among `said` that groups of the same description have at the same place. None if not one.
 
     Groups of one description, such as the data-parallel groups of all tensor ranks, make the same calls.
     """
@@ -182,7 +182,7 @@ def _ended(call: FlightCall) -> tuple[str, int, str] | None:
 
 
 def _last_common(known: Mapping[int, Recording]) -> tuple[str, int, str] | None:
-    """The newest collective that has ended on every rank; None: the recordings have no such one."""
+    """The newest collective that has ended on every rank. None if the recordings have no such one."""
     common: dict[tuple[str, int, str], None] | None = None
     for recording in known.values():
         own = {place: None for call in recording.calls if (place := _ended(call)) is not None}

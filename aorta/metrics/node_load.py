@@ -36,7 +36,7 @@ class NodeLoad(Struct, frozen=True):
     read_mb_per_s: float | None
     """Reads from the machine's disks."""
     swap_in_mb_per_s: float | None = None
-    """Pages of any program that came back from swap: somebody waited for each."""
+    """Pages of any program that came back from swap: a process waited for each."""
     swap_out_mb_per_s: float | None = None
     swap_used_bytes: float | None = None
     """Swap in use on the machine, at the most."""
@@ -76,7 +76,9 @@ def crowded(loads: Mapping[str, NodeLoad], cpus_machine: Mapping[str, int]) -> d
 
 
 def crowded_note(loads: Mapping[str, NodeLoad], cpus_machine: Mapping[str, int]) -> tuple[float, str] | None:
-    """Returns how many CPUs others used on the fullest crowded node, and what to say of it; None: no such."""
+    """Returns how many CPUs others used on the fullest crowded node, and what to say of it. None means no
+    such.
+    """
     full = crowded(loads, cpus_machine)
     if not full:
         return None

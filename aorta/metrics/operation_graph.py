@@ -264,7 +264,7 @@ def _who(kind: str, step: int, place: tuple[int, int, int]) -> tuple[object, ...
 
 
 def _ordered(members: Sequence[Sequence[int]], before: Sequence[Sequence[int]]) -> list[int] | None:
-    """Nodes after all that they wait for; None: there is a circle."""
+    """Nodes after all that they wait for. None if there is a circle."""
     node_of = {row: node for node, rows in enumerate(members) for row in rows}
     waiting = [0] * len(members)
     followers: list[list[int]] = [[] for _ in members]

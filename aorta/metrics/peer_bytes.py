@@ -41,7 +41,9 @@ def _matrix(group: MeshGroup, work: Mapping[int, GpuWork], steps: Sequence[int])
 
 
 def _row(item: GpuWork, group: MeshGroup, steps: Sequence[int]) -> list[float] | None:
-    """Returns what a rank sends to each rank of the group; None: it sends nothing so, or not all is known."""
+    """Returns what a rank sends to each rank of the group. None if it sends nothing in this way, or if not
+    everything is known.
+    """
     table = item.calls
     ops = [code for code, name in enumerate(item.names) if name == _OP]
     own = [code for code, name in enumerate(item.names) if (name or NOT_NAMED) == group.name]

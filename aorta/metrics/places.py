@@ -32,7 +32,7 @@ class FindingPlace(Struct, frozen=True):
     share: float
     """Share of the steps of the rank that is there longest, 0 to 1."""
     longer: float | None
-    """Share minus the median share of the other ranks; None: there are no others."""
+    """Share minus the median share of the other ranks. None if there are no others."""
 
 
 def where(
@@ -42,7 +42,7 @@ def where(
 
     Args:
         records: by rank.
-        ranks: that a finding names; empty: all.
+        ranks: that a finding names. Empty means all.
         parts: of `aorta.artefacts.instrument_record.PARTS`.
     """
     named = [rank for rank in (ranks or records) if rank in records]
@@ -60,7 +60,7 @@ def where(
 
 
 def no_loader(records: Mapping[int, InstrumentRecord]) -> str | None:
-    """Returns that hooks saw no loader, and where loading may be; None: they saw one, or there are none."""
+    """Returns that hooks saw no loader, and where loading may be. None if they saw one, or there are none."""
     hooked = [one for one in records.values() if one.note is None]
     # A rank that was killed at its start may not have said what it saw.
     if not all(one.seen for one in hooked) or not hooked or any("loader" in one.seen for one in hooked):
@@ -71,7 +71,8 @@ def no_loader(records: Mapping[int, InstrumentRecord]) -> str | None:
 
 
 def unseen_passes(records: Mapping[int, InstrumentRecord]) -> tuple[list[int], str] | None:
-    """Returns the ranks whose hooks saw no forward or no backward pass, and what was not seen; None: no such.
+    """Returns the ranks whose hooks saw no forward or no backward pass, and what was not seen. None means no
+    such.
 
     The time of an unseen pass shows as host work, which is then not told apart from it.
     """

@@ -58,7 +58,7 @@ class Lines(Struct, frozen=True, eq=False):
     spread: float = _SPREAD
     basis: Literal["untraced steps", "trace"] = "trace"
     untraced_ms: float | None = None
-    """Mean of the run's steps that no profiler recorded; None: there are none."""
+    """Mean of the run's steps that no profiler recorded. None if there are none."""
     known: dict[float, ReplayedStep] = field(default_factory=dict)
     """Unchanged steps that were replayed already, by the scale of the weight."""
     works: dict[tuple[int, float], Floats] = field(default_factory=dict)
@@ -188,7 +188,7 @@ def weight(lines: Lines, untraced_ms: float | None = None) -> ProfilerWeight:
 
     Args:
         lines: of all ranks, calibrated where `untraced_ms` is given.
-        untraced_ms: mean of the run's steps that no profiler recorded; None: there are none.
+        untraced_ms: mean of the run's steps that no profiler recorded. None if there are none.
     """
     value = lines.run()
     rows = [_of_rank(lines, rank, value) for rank in sorted(lines.tables)]

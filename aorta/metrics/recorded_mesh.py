@@ -43,7 +43,7 @@ def recorded_operations(
     Args:
         by_rank: the records of each rank.
         steps: those that all ranks timed part by part.
-        lines: how the clock of a rank is put on that of the others; none: it is theirs.
+        lines: how the clock of a rank is put on that of the others. None if it is theirs.
 
     Returns:
         None where passes of microbatches are not marked on every rank, or there is one stage.

@@ -33,7 +33,7 @@ class Schedule(Struct, frozen=True):
 
     @property
     def ideal(self) -> float | None:
-        """The same share with equal stages and microbatches and no communication; None: not known."""
+        """The same share with equal stages and microbatches and no communication. None if not known."""
         p, m = self.stages, self.microbatches
         if self.name in ("gpipe", "1f1b"):
             return (p - 1) / (m + p - 1)
@@ -43,7 +43,7 @@ class Schedule(Struct, frozen=True):
 
 
 def schedule_of(job: Operations) -> Schedule | None:
-    """Returns the schedule of the first step that all ranks have; None: there is no pipeline."""
+    """Returns the schedule of the first step that all ranks have. None if there is no pipeline."""
     stages = job.stages
     role = job.role
     work = np.isin(role, _COMPUTE)
@@ -95,7 +95,7 @@ def _name(orders: dict[int, str], stages: int, microbatches: int, chunks: int) -
 
 
 def _one_forward_one_backward(order: str, left: int, microbatches: int) -> bool:
-    """Tells whether a stage with `left` stages from it on warms up, alternates and drains."""
+    """Returns True if a stage with `left` stages from it on warms up, alternates and drains."""
     warm = [min(count, microbatches) for count in (left - 1, left)]
     return any(
         order == "F" * count + "FB" * (microbatches - count) + "B" * count
@@ -105,7 +105,7 @@ def _one_forward_one_backward(order: str, left: int, microbatches: int) -> bool:
 
 
 def _alternates(order: str) -> bool:
-    """Tells whether a rank warms up with forwards, alternates, and drains with backwards."""
+    """Returns True if a rank warms up with forwards, alternates, and drains with backwards."""
     inner = order.lstrip("F").rstrip("B")
     return all(a != b for a, b in pairwise(inner))
 

@@ -112,7 +112,7 @@ def _inside(
 def _matched(
     moves: Ints, compute: Ints, inside: Sequence[bool], transfer: OperationRole
 ) -> list[tuple[int, int]] | None:
-    """Returns each call with the place of its computation; None: their numbers do not say."""
+    """Returns each call with the place of its computation. None if their numbers do not say."""
     count, chosen = len(moves), [at for at, there in enumerate(inside) if there]
     if count == len(chosen):
         return list(zip(moves.tolist(), chosen, strict=True))

@@ -36,7 +36,7 @@ class Stall:
     """The global step; of a gap, the step before it."""
     ranks: tuple[int, ...]
     waiting: bool
-    """All of them waited in communication then, so that nobody can tell who stood still."""
+    """All of them waited in communication then, so it is not known which rank stood still."""
     seconds: float
     """Length of the longest piece, as the worst rank measured it."""
     share: float
@@ -45,7 +45,9 @@ class Stall:
     cost_ms: float
     """Mean per step of the worst rank."""
     state: Standing | None = None
-    """The kernel's state of the processes of `ranks` then; None: they could run, or nobody asked."""
+    """The kernel's state of the processes of `ranks` then. None if they could run, or if this was not
+    recorded.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def _with_state(stall: Stall, by_rank: Mapping[int, StepColumns], stops: Sequenc
 
 
 def _window(steps: StepColumns, stall: Stall) -> tuple[int, int] | None:
-    """Returns [start, end) of the stall on a rank, on its wall clock; None: the rank has no such step."""
+    """Returns [start, end) of the stall on a rank, on its wall clock. None if the rank has no such step."""
     start, end = steps.column("wall_start_ns"), steps.column("wall_end_ns")
     (places,) = np.nonzero(steps.column("global_step") == stall.step)
     if not len(places):

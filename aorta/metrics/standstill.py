@@ -38,7 +38,7 @@ class Guilty:
     rank: int
     kind: Kind
     call: FlightCall | None
-    """The call that the rank misses, does not end, or made differently; None: no call shows it."""
+    """The call that the rank misses, does not end, or made differently. None means no call shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Standstill:
 
     kind: Kind
     guilty: tuple[Guilty, ...]
-    """The guilty ranks, in order; empty: all ranks called the same, and nothing says which one is stuck."""
+    """The guilty ranks, in order. Empty if all ranks called the same, and nothing says which one is stuck."""
     waiting: Mapping[int, tuple[int, ...]]
     """Ranks that each waiting rank waits for, as far as they are known."""
     call: FlightCall
@@ -286,7 +286,7 @@ def _peers(rank: int, call: FlightCall, known: _Known) -> tuple[int, ...]:
 
 
 def _answers(rank: int, peer: int, call: FlightCall, known: _Known) -> list[FlightCall] | None:
-    """The open calls of the peer that answer this send or receive; None: it has made its part already."""
+    """The open calls of the peer that answer this send or receive. None if it has made its part already."""
     if peer not in known:
         return []
     own = [item for item in known[rank].calls if _is_part(item, call.operation, peer, call.group)]

@@ -35,7 +35,7 @@ class Steady(Struct, frozen=True):
 
     @property
     def detailed_steps(self) -> int | None:
-        """Returns how many those are; None: all of the steps."""
+        """Returns how many those are. None means all of the steps."""
         count = int(self._detailed().sum()) if self.by_rank else 0
         return count if count < len(self) else None
 

@@ -22,7 +22,7 @@ class StillRank:
     kind: str
     """A kind as in `artefacts.hang.Hang.kind`; `waiting` for a rank that waits for others."""
     call: str | None
-    """The collective that it is in; None: none, or its stack does not tell."""
+    """The collective that it is in. None if there is none, or if its stack does not show it."""
     line: Frame
     """Its own line of the program, otherwise the innermost one."""
 

@@ -40,7 +40,7 @@ MIN_BANDED = 3
 
 @dataclass(frozen=True, slots=True)
 class PointRun:
-    """A point and what its run was analysed to; None: there is no run."""
+    """A point and what its run was analysed to. None if there is no run."""
 
     point: SweepPoint
     analysis: Analysis | None
@@ -241,7 +241,7 @@ def _series(key: str, values: Sequence[str], found: Sequence[Setting]) -> list[S
 
 
 def why_not(run: PointRun) -> str | None:
-    """Why a point does not count; None: it does."""
+    """Why a point does not count. None if it does."""
     if run.valid:
         return None
     job = f"job {run.point.job_id}" if run.point.job_id else "no job: not accepted, or never started"

@@ -58,7 +58,7 @@ def throughput(steady: Steady) -> Throughput | None:
 
 
 def counted(steady: Steady) -> bool:
-    """Returns whether every rank's records say how many samples it consumed."""
+    """Returns True if every rank's records say how many samples it consumed."""
     return not any((steps.column("samples") == ABSENT).any() for steps in steady.by_rank.values())
 
 

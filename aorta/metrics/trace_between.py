@@ -52,7 +52,7 @@ def between_steps(trace: Trace, steps: StepWindows) -> dict[str, Column]:
     """Returns the idle ns of each step's window by what the host did outside of the step.
 
     The GPU is idle, the host does not wait for a loader, and the host is between two ranges of steps or in a
-    function that belongs to no step. Empty: the ranges leave nothing between them, and no such function was
+    function that belongs to no step. Empty if the ranges leave nothing between them, and no such function was
     recorded.
     """
     if len(trace.gpu) == 0 or len(steps) == 0:

@@ -55,7 +55,7 @@ class TraceBreakdown(Struct, frozen=True, eq=False):
     unseen_by: tuple[Column, ...]
     """`unseen_ns` by reason, in the order of `Trace.unseen`."""
     reason: str | None
-    """Why the communication part is not known; None: it is."""
+    """Why the communication part is not known. None if it is."""
 
     @property
     def step_ns(self) -> Column:

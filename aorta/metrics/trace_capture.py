@@ -39,8 +39,8 @@ class HostIdle(Struct, frozen=True):
     launches: float
     """Driver calls that put work on the GPU, per step."""
     empty_share: float | None
-    """Share of the launches that found nothing queued, ranks weighted by their idle time; None: launches are
-    not in the traces.
+    """Share of the launches that found nothing queued, ranks weighted by their idle time. None if launches
+    are not in the traces.
     """
 
     @property
@@ -180,7 +180,7 @@ class TraceCapture(Struct, frozen=True):
         return sorted(made, key=lambda item: -item.ms)
 
     def between_ms(self) -> dict[str, dict[int, float]]:
-        """Returns the idle ms per step that belong to no step, by phase and rank; empty: not recorded."""
+        """Returns the idle ms per step that belong to no step, by phase and rank. Empty if not recorded."""
         found: dict[str, dict[int, float]] = {}
         for item in self.ranks:
             steps = counted(item, self.steps) if item.rank in self.work else []
@@ -191,7 +191,7 @@ class TraceCapture(Struct, frozen=True):
         return found
 
     def between_shares(self, rows: Sequence[RankBreakdown]) -> dict[int, float]:
-        """Returns the share of each rank's step that `between_ms` takes; empty: not recorded."""
+        """Returns the share of each rank's step that `between_ms` takes. Empty if not recorded."""
         between = self.between_ms()
         if not between:
             return {}

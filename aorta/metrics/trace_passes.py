@@ -96,7 +96,7 @@ def _after_the_last_backward(step: Column, code: Column, work: Mask) -> Mask:
 
 
 def _in_named(trace: Trace, launched: Column) -> tuple[Column, Column, Column, Column] | None:
-    """Returns range, code, stage and microbatch of each launch within a named pass; None: none is named."""
+    """Returns range, code, stage and microbatch of each launch within a named pass. None if none is named."""
     found = {code: match for code, name in enumerate(trace.names) if (match := _NAMED.fullmatch(name))}
     rows = np.flatnonzero(np.isin(trace.host.name, list(found)))
     if not len(rows):

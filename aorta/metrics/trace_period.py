@@ -25,7 +25,7 @@ class Period(Struct, frozen=True, eq=False):
     starts: Column
     basis: str
     step: Column | None = None
-    """The repetition that each start lies in, from the first kernel on; None: a part of one is cut off."""
+    """The repetition that each start lies in, from the first kernel on. None if a part of one is cut off."""
 
 
 def period_of(trace: Trace) -> Period | None:
@@ -48,7 +48,7 @@ def _optimizer_calls(trace: Trace) -> Period | None:
 
 
 def kernels_repeat(trace: Trace) -> Period | None:
-    """Returns the period of the names of kernels in the order of their launch; None: they do not repeat."""
+    """Returns the period of the names of kernels in the order of their launch. None if they do not repeat."""
     launched = launched_at(trace)
     kernels = np.flatnonzero(among(trace.gpu.kind, (Kind.COMPUTE, Kind.COMMUNICATION, Kind.GRAPH)))
     if (launched[kernels] != ABSENT).any():

@@ -73,7 +73,7 @@ def traced_mesh(found: TraceCapture, expected: int | None) -> tuple[MeshFacts | 
 
 
 def sends(work: Mapping[int, GpuWork]) -> bool:
-    """Tells whether ranks send to each other, so that they may be stages with unequal work."""
+    """Returns True if ranks send to each other, so that they may be stages with unequal work."""
     return any(SEND_RECV in item.names for item in work.values())
 
 
@@ -120,7 +120,7 @@ def traced_operations(
 
 
 def _chunks(found: Sequence[_Operation], stage: Mapping[int, int]) -> int | None:
-    """Returns how many model chunks each rank has; None: nothing tells.
+    """Returns how many model chunks each rank has. None if unknown.
 
     The first stage receives activations only if the last stage sends the output of a chunk to the next
     chunk. The first chunk's passes are therefore those without such a receive.

@@ -33,7 +33,7 @@ class Numbered:
 
     summaries: tuple[TraceSummary, ...]
     counted: frozenset[int] | None
-    """The global steps that count; None: the records do not tell, and the numbers are the traces' own."""
+    """The global steps that count. None if the records do not tell, and the numbers are the traces' own."""
     notes: tuple[str, ...] = ()
     first: int | None = None
     """The first traced step of any rank; None as for `counted`."""

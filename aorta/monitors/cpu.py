@@ -26,7 +26,7 @@ class CpuSampler:
     Args:
         proc: where procfs is.
         sysfs: where sysfs is.
-        root: the process below which all of the job's on this node are; None: not known. Their CPU time is
+        root: the process below which all of the job's on this node are. None if not known. Their CPU time is
             taken where no cgroup is the job's.
     """
 
@@ -49,7 +49,7 @@ class CpuSampler:
         self._last_cpu: tuple[int, int] | None = None
 
     def sample(self, mono_ns: int) -> dict[str, Cell]:
-        """The measured cells by the name of their column; None: not measured."""
+        """The measured cells by the name of their column. None if not measured."""
         stat, meminfo, diskstats, net, vmstat, pressure = (file.read() for file in self._files)
         ticks, memory, job = procfs.cpu_ticks(stat), procfs.memory(meminfo), self._job.memory()
         percent = procfs.busy_percent(self._last_ticks, ticks)

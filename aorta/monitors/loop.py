@@ -185,7 +185,7 @@ def _short(value: float) -> Cell:
 
 
 def _write_status(node: NodeDir, status: MonitorStatus) -> None:
-    """Best effort: the samples matter more, and a full disk is reported by whoever writes them."""
+    """Best effort: the samples matter more, and a full disk is reported by the code that writes them."""
     try:
         write_json(node.monitor_status, status)
     except OSError as error:

@@ -74,7 +74,7 @@ def progress(
 
 
 def taken(entries: Iterable[_Entry]) -> int | None:
-    """Returns when the dump was made, as its entries tell; None: they do not.
+    """Returns when the dump was made, as its entries tell. None if they do not.
 
     NCCL's watchdog retires a call soon after its end. The dump itself finds the end of a call that is not
     retired. Such a call has ended just before the dump, unless the watchdog does not run.
@@ -88,7 +88,7 @@ def _is_new(entry: _Entry) -> bool:
 
 
 def whole(value: object) -> int | None:
-    """A whole number of 64 bits, also one that JSON has as text; None: it is none."""
+    """A whole number of 64 bits, also one that JSON has as text. None if it is none."""
     if isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value):
         return int(value)
     fits = isinstance(value, int) and not isinstance(value, bool) and -_LARGEST <= value < _LARGEST

@@ -37,8 +37,8 @@ def instrument_notes(
 
     Args:
         found: by rank.
-        expected: ranks of the job; None: not known.
-        option: of the interpreter, that keeps the hooks out; None: there is none.
+        expected: ranks of the job. None if not known.
+        option: of the interpreter, that keeps the hooks out. None if there is none.
     """
     said = []
     absent = [rank for rank in range(expected or 0) if rank not in found]

@@ -17,8 +17,8 @@ _TEXT = msgspec.json.Decoder(_SHARES)
 def sent_words(arguments: Arguments, elements: int, item: int | None, members: int) -> str | None:
     """Returns the bytes that an all-to-all sends to each member, such as `1024 0 512`.
 
-    An empty list of splits says that all get as much. None: the call is another one, or a size is not known,
-    as where torch cuts a list of more than 30 splits short.
+    An empty list of splits says that all get as much. None if the call is another one, or a size is not
+    known, as where torch cuts a list of more than 30 splits short.
 
     Args:
         arguments: of the kernel.
@@ -42,7 +42,7 @@ def sent_words(arguments: Arguments, elements: int, item: int | None, members: i
 
 
 def _shares(splits: Any) -> list[int] | None:
-    """Returns the numbers of a list, or of its text; None: it is cut short or no list of numbers."""
+    """Returns the numbers of a list, or of its text. None if it is cut short or not a list of numbers."""
     try:
         return _TEXT.decode(splits) if isinstance(splits, str) else msgspec.convert(splits, _SHARES)
     except (msgspec.DecodeError, UnicodeEncodeError):

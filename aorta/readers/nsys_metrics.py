@@ -26,7 +26,7 @@ _MEANS = f"""
 
 @dataclass(frozen=True, slots=True)
 class CounterMeans:
-    """Means over the GPUs and the capture, %. None: no GPU's counter was sampled."""
+    """Means over the GPUs and the capture, %. None if no GPU's counter was sampled."""
 
     sm_active_pct: float | None
     tensor_active_pct: float | None

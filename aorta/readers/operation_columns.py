@@ -63,7 +63,7 @@ def cells(line: str, sign: str) -> list[str]:
 
 
 def is_table(names: Sequence[str]) -> bool:
-    """Tells whether columns are meant as operations: times, and two of rank, step, kind and stage."""
+    """Returns True if columns are meant as operations: times, and two of rank, step, kind and stage."""
     known = _known(names)
     told = {"rank", "step", "kind", "stage"} & known.keys()
     return "start" in known and bool({"duration", "end"} & known.keys()) and len(told) > 1
@@ -77,7 +77,7 @@ def _folded(name: str) -> str:
 
 
 def _known(names: Sequence[str]) -> dict[str, tuple[str, int | None]]:
-    """Returns our name of each column to the file's, and to ns of its unit; None: it names no unit."""
+    """Returns our name of each column to the file's, and to ns of its unit. None if it names no unit."""
     folded = {_folded(name): name for name in reversed(names)}
     folded |= {name.lower(): name for name in reversed(names)}
     found: dict[str, tuple[str, int | None]] = {}
@@ -102,7 +102,7 @@ class TableColumns:
     path: Path
     columns: Mapping[str, Sequence[Any]]
     lines: Sequence[int] | None = None
-    """The line of each row in the file; None: rows are counted from 1."""
+    """The line of each row in the file. None if rows are counted from 1."""
     known: Mapping[str, tuple[str, int | None]] = field(init=False)
 
     def __post_init__(self) -> None:

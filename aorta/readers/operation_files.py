@@ -16,7 +16,7 @@ _EVENT = re.compile(rb'"args"\s*:\s*\{[^{}]*"(?:mb_id|microbatch)"')
 
 
 def is_operations(path: Path) -> bool:
-    """Tells whether a file holds operations of a mesh, by its content.
+    """Returns True if a file holds operations of a mesh, by its content.
 
     Raises:
         ArtefactError: the file cannot be read.

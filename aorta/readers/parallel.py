@@ -76,7 +76,7 @@ def in_batches(
     Args:
         read: a function of a module, given keys and paths; it raises nothing.
         files: keys and paths.
-        pool: the processes, where they are worth it; None: some of its own.
+        pool: the processes, where they are worth it. None means some of its own.
     """
     batches = [files[first : first + _AT_ONCE] for first in range(0, len(files), _AT_ONCE)]
     size = sum(size_of(path) for _, path in files)
@@ -155,7 +155,7 @@ def by_copies(
     Args:
         function: is given an item.
         items: in the order of the results.
-        workers: processes, this one included; None: one for each usable core.
+        workers: processes, this one included. None means one for each usable core.
         meanwhile: done by this process before it takes items.
     """
     count = min(workers or usable_cores(), len(items))

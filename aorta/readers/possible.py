@@ -73,7 +73,7 @@ def _said(trace: Trace, found: Mapping[str, int], cut: int = 0) -> Trace:
 
 
 def _with_times(trace: Trace, found: dict[str, int]) -> Trace:
-    """Drops GPU events that end before they start, or whose times are 0 because nobody filled them in."""
+    """Drops GPU events that end before they start, or whose times were never set and are 0."""
     gpu = trace.gpu
     backwards = gpu.end_ns < gpu.start_ns
     empty = (gpu.start_ns == 0) & ~backwards

@@ -140,7 +140,7 @@ def read(path: Path) -> list[Trace]:
 def _processes(text: bytes) -> tuple[list[_Process], int]:
     """The processes of a file, and the number of records that are not readable.
 
-    Values that nobody reads cost nothing: nulls, texts and numbers that are not finite are left out.
+    Values that are not needed have no effect: nulls, texts and numbers that are not finite are left out.
 
     Raises:
         msgspec.DecodeError, ValueError: it is no whole JSON, or no output of rocprofv3.

@@ -45,7 +45,7 @@ class RunData:
     problems: tuple[Problem, ...]
     """Problems of all parts."""
     instruments: Mapping[int, InstrumentRecord] = field(default_factory=dict)
-    """Records of what hooks saw in each rank; empty: there were none."""
+    """Records of what hooks saw in each rank. Empty if there were none."""
 
     @property
     def nodes_expected(self) -> int:

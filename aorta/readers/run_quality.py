@@ -36,7 +36,7 @@ def data_quality(
         rate: measured throughput, if any.
         notes: what the caller has to say, such as why no wait could be charged.
         steady: steps that are steady on all ranks.
-        detailed: of these, the ones timed part by part; None: all.
+        detailed: of these, the ones timed part by part. None means all.
         tolerance: how far throughput and mean or median step may differ before a note says so.
     """
     account = data.account
@@ -158,7 +158,8 @@ def _state(data: RunData) -> tuple[str | None, list[str]]:
 
 
 def _aborted_after_the_end(data: RunData) -> list[int]:
-    """Returns the ranks that were aborted when the program of every rank had come to its end; empty: none.
+    """Returns the ranks that were aborted when the program of every rank had come to its end. Empty if there
+    are none.
 
     torch on gloo now and then aborts while the interpreter shuts down, in plain programs too.
     """

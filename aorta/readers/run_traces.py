@@ -92,7 +92,7 @@ def reduce_run(run: RunDir, reducer: Reducer, node: int | None = None) -> Iterat
     Args:
         run: the run directory.
         reducer: makes the summaries.
-        node: its number; None: all nodes.
+        node: its number. None means all nodes.
 
     Raises:
         ArtefactError: the run does not say which ranks the node has.
@@ -244,7 +244,7 @@ def _outdated(summary: Path, files: Sequence[Path]) -> bool:
 
 
 def _counted(paths: Mapping[int, Path]) -> tuple[frozenset[int] | None, tuple[str, ...]]:
-    """The steps to read of the ranks' summaries, and a note; None: all."""
+    """The steps to read of the ranks' summaries, and a note. None means all."""
     size = sum(map(size_of, paths.values()))
     if size <= _MOST_BYTES:
         return None, ()

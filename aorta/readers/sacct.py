@@ -88,7 +88,7 @@ class Accounting:
 
     @property
     def state(self) -> State | None:
-        """Returns how the last attempt ended; None while it has not, or nobody says."""
+        """Returns how the last attempt ended; None if it has not ended, or if unknown."""
         return _STATES.get(self.state_text or "")
 
     @property
@@ -116,7 +116,7 @@ def fetch_accounting(
 
     Accounting that is switched off, absent or late is a note, never an error: the run's own markers decide.
     So is an answer about another job: ids begin again where a cluster was set up again. `started_wall_ns` is
-    when the run started by its manifest; None: nobody knows, and the id has to do.
+    when the run started by its manifest. None if unknown, and the id has to do.
     """
     argv = ["sacct", "-j", job_id, "-D", "-n", "-P", "-o", ",".join((*FIELDS, _RAW))]
     try:

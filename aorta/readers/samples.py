@@ -31,7 +31,7 @@ def read_gpu_samples(
 
     Args:
         run: the run directory.
-        pool: processes to read with, where they are worth it; None: some of its own.
+        pool: processes to read with, where they are worth it. None means some of its own.
 
     Returns:
         GPU_COLUMNS but `timestamp` by node, GPU and time, or None without any sample; and what was wrong.

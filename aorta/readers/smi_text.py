@@ -45,7 +45,7 @@ _UNREAD: Final = (
 
 
 def smi_tool(head: str) -> str | None:
-    """Returns which tool's output a text begins with; None: no such tool's.
+    """Returns which tool's output a text begins with. None if there is no such tool.
 
     Raises:
         ArtefactError: the output is one of which nothing is read.

@@ -25,7 +25,7 @@ def read_stops(run: RunDir, attempt: int | None) -> tuple[tuple[Stop, ...], tupl
 
     Args:
         run: the run directory.
-        attempt: of the job that counts; None: any.
+        attempt: of the job that counts. None means any.
     """
     told, problems = _of_nodes(run, NodeStops, attempt, lambda node: node.stops)
     return tuple(stop for one in told for stop in one.stops), problems
@@ -38,7 +38,7 @@ def read_standstills(
 
     Args:
         run: the run directory.
-        attempt: of the job that counts; None: any.
+        attempt: of the job that counts. None means any.
     """
     told, problems = _of_nodes(run, NodeStandstill, attempt, lambda node: node.standstill)
     return tuple(one for one in told if one.resumed_wall_ns is None), problems

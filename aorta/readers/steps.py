@@ -46,8 +46,8 @@ def read_steps(
 
     Args:
         run: the run directory.
-        attempt: the attempt to keep; None: the last one that any record is of.
-        pool: processes to read with, where they are worth it; None: some of its own.
+        attempt: the attempt to keep. None means the last one with a record.
+        pool: processes to read with, where they are worth it. None means some of its own.
         job: id of the run's job; None, or an id that no record has: the job of most ranks.
 
     A line that is not a step record costs that line; the problems name the file, the first line, the number.

@@ -16,7 +16,7 @@ _NO_GAIN = 1.02
 
 
 def remedy(analysis: Analysis, finding: Finding) -> str | None:
-    """Returns what to do against the mistake that explains a finding; None: no mistake does."""
+    """Returns what to do against the mistake that explains a finding. None if no mistake does."""
     for mistake in analysis.mistakes[:SHOWN]:
         if _explains(mistake, finding) and (plugin := CATALOGUE.get(mistake.id)) is not None:
             return _first_sentence(plugin.page.remedy)

@@ -33,7 +33,7 @@ class ScenarioReport(Struct, frozen=True):
         note: why this run was taken, where that is not obvious; else empty.
         timelines: the longest step of all ranks and a typical one, as far as they are known.
         asked: False: older than the newest submission; listed, and never the verdict of the whole.
-        program: what the submission says that the run's job runs; None: not known.
+        program: what the submission says that the run's job runs. None if not known.
     """
 
     scenario: Scenario

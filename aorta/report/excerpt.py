@@ -87,7 +87,7 @@ def excerpt(
     Args:
         by_rank: step records of each rank.
         clocks: rank to the name of the clock that its records are of.
-        chosen: one of `chosen_steps`; None: there is no such step.
+        chosen: one of `chosen_steps`. None if there is no such step.
         named: ranks of the verdict, shown first of all.
     """
     all_detailed = all(steps.detailed[steps.phase_is("steady")].all() for steps in by_rank.values())

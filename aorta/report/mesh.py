@@ -29,7 +29,7 @@ CAUSES = {
 
 
 def worker_heat(found: SlowdownRecord | None, columns: int = MAX_STEPS) -> WorkerHeat | None:
-    """Returns workers by steps; None: nothing was replayed, or there is one worker.
+    """Returns workers by steps. None if nothing was replayed, or there is one worker.
 
     If there are more workers or steps than fit, a cell shows its slowest worker and step. A mean would hide
     one slow worker among many.

@@ -23,7 +23,7 @@ def run_timelines(
     Args:
         analysis: of the run.
         data: the records of the run.
-        traced: the traced steps, by `traced_excerpts`; empty: there are none.
+        traced: the traced steps, by `traced_excerpts`. Empty if there are none.
     """
     if traced:
         return tuple(traced), ""

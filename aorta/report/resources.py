@@ -11,7 +11,7 @@ _NAMES = {"time": "time", "memory": "node memory", "cpus": "CPUs", "gpus": "GPUs
 
 
 def resource_table(found: ResourceTable) -> Table:
-    """Returns one row per resource; what nobody measured or asked for is a dash."""
+    """Returns one row per resource; values that were not measured or requested are dashes."""
     titles = ("resource", "requested", "used", "used %", "by")
     return Table(titles, tuple(_row(row) for row in found.rows))
 

@@ -97,7 +97,7 @@ def _ranks_axis(axes: Axes, ranks: Sequence[float]) -> None:
 
 
 def key_figure(analysis: SweepAnalysis, sensitivity: Sensitivity) -> Figure | None:
-    """A panel for each quantity that was measured over the values of one key; None: nothing was.
+    """A panel for each quantity that was measured over the values of one key. None if nothing was.
 
     It is drawn inside `style.styled()`.
     """

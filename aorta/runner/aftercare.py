@@ -84,7 +84,7 @@ class Aftercare:
         Args:
             profiler: that ran here, or `none`.
             environ: for the processes.
-            ends_wall_ns: when the job ends; None: no limit.
+            ends_wall_ns: when the job ends. None means no limit.
         """
         lost: list[str] = []
         for name in self._commands(profiler):

@@ -93,7 +93,7 @@ def torchrun_argv(
         nodes: of the run.
         logs: folder that gets each rank's output, which is shown too.
         timeout_s: how long torchrun waits for the other nodes'.
-        python: the interpreter that has torch; None: that of the agent.
+        python: the interpreter that has torch. None means that of the agent.
     """
     # Without the two dashes torchrun would look at the program's options too, and refuse one that begins
     # several of its own, such as --log or --n.

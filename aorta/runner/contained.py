@@ -30,7 +30,7 @@ from aorta.runner.options import NodeOptions
 _PROBE_S = 900.0
 """Limit of the first start: a runtime may fetch the image then."""
 _SAID = 1 << 16
-"""Bytes that the first start may print. The image belongs to somebody else, and might print without end."""
+"""Bytes that the first start may print. The image is not ours, and might print without end."""
 _HELP_S = 30.0
 _ASKED = ("aorta", *PACKAGES)
 _ASK = """
@@ -56,7 +56,7 @@ class Inside:
     python: str
     """The interpreter, as the image names it."""
     packages: dict[str, str]
-    """Versions that the image has; empty: it was not asked."""
+    """Versions that the image has. Empty if it was not asked."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -97,13 +97,13 @@ def enter(
     vendor: Vendor | None,
     tools: Sequence[Mount],
 ) -> Inside | None:
-    """Returns the container of this node, which was started once; None: the configuration names no image.
+    """Returns the container of this node, which was started once. None if the configuration names no image.
 
     Args:
         config: of the run.
         options: of the agent.
         environ: of the agent.
-        vendor: maker of the node's GPUs; None: there are none.
+        vendor: maker of the node's GPUs. None if there are none.
         tools: folders of the profiler.
 
     Raises:
@@ -210,7 +210,7 @@ def _data(config: Config) -> list[Path]:
 
 
 def _make_points(image: Path, mounts: Sequence[Mount]) -> None:
-    """Make the empty folders of an image that mounts need: nobody can while it is mounted read-only."""
+    """Create the empty folders that mounts need in an image, before it is mounted read-only."""
     for place in container.missing_points(image, mounts):
         try:
             place.mkdir(parents=True, exist_ok=True)

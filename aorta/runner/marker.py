@@ -25,7 +25,7 @@ class Marker:
     """`nodes/node<i>/status.json` from start to end.
 
     While the node runs, it keeps some room on the disk, so that the end can be said also where training, or
-    somebody else, has filled it.
+    another process, has filled it.
     """
 
     def __init__(self, options: NodeOptions) -> None:

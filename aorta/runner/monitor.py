@@ -22,7 +22,7 @@ class MonitorProcess:
         self, options: NodeOptions, folder: NodeDir, prepared: Prepared, environ: Mapping[str, str]
     ) -> None:
         self.early: int | None = None
-        """The code with which it ended while the ranks ran; None: it has not."""
+        """The code with which it ended while the ranks ran. None if it has not."""
         self._child: Child | None = None
         self._log = folder.logs / "monitor.log"
         wanted = prepared.config.monitor

@@ -122,7 +122,7 @@ def interface_towards(address: str) -> str | None:
 
 
 def free_port() -> int:
-    """A TCP port that nothing listens on, by asking the kernel for one; somebody else may still take it
+    """A TCP port that nothing listens on, by asking the kernel for one; another program may still take it
     first.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

@@ -26,10 +26,10 @@ class NodeOptions:
     config: Path | None
     overrides: tuple[str, ...] = ()
     profiler: str | None = None
-    """Profiler; None: the configuration's."""
+    """Profiler. None means the configuration's."""
     procs_per_node: int | None = None
     monitor_interval_s: float | None = None
-    """Seconds between samples; None: the configuration's."""
+    """Seconds between samples. None means the configuration's."""
     executor: Literal["slurm", "local"]
     job_id: str
     node_index: int
@@ -41,7 +41,7 @@ class NodeOptions:
     own: OwnProgram = AORTAS
     """The way in which the user's program is run."""
     command: tuple[str, ...] = ()
-    """The user's program; empty: the trainer."""
+    """The user's program. Empty means the trainer."""
 
     @property
     def run_dir(self) -> RunDir:

@@ -25,7 +25,7 @@ class Wrapper:
     """Words and variables before one rank's program."""
 
     prefix: list[str] = field(default_factory=list)
-    """Words before the program; empty: no profiler."""
+    """Words before the program. Empty if there is no profiler."""
     first: list[str] = field(default_factory=list)
     """Options for local rank 0 only."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Wrapper:
 
         Args:
             command: of one rank.
-            python: an interpreter without aorta, such as that of a container; None: that of the agent.
+            python: an interpreter without aorta, such as that of a container. None means that of the agent.
         """
         if not self.first:
             return [*self.prefix, *command]

@@ -46,7 +46,7 @@ class StandstillWatch:
         options: of the agent.
         ranks: of this node.
         limit_s: shortest time without a record that raises the suspicion; 0: nothing is watched.
-        on_hang: command that is run once; empty: none.
+        on_hang: command that is run once. Empty if there are none.
         environ: of that command.
         gpus: the node's ranks use GPUs.
         say: one line in the job's output.

@@ -105,7 +105,7 @@ def _below() -> list[psutil.Process]:
 
 
 def _rank(process: psutil.Process) -> int | None:
-    """Return the rank of a process that runs Python; None: it is none, such as a profiler around one."""
+    """Return the rank of a process that runs Python. None if it is none, such as a profiler around one."""
     with contextlib.suppress(psutil.Error, OSError):
         if "python" not in Path(process.exe()).name:
             return None

@@ -67,7 +67,7 @@ class SupervisionHooks:
     ranks_finished: Callable[[], bool]
     """Returns True if all ranks of this node have returned 0 while torchrun still runs."""
     may_leave: Callable[[], bool]
-    """Returns True if nobody needs this node's torchrun any more."""
+    """Returns True if this node's torchrun is no longer needed."""
     kill: Callable[[], object]
     """Ends torchrun and all that it started."""
     tick: Callable[[], None]

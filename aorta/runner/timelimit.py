@@ -13,7 +13,7 @@ _SQUEUE_TIMEOUT_S = 5.0
 
 
 def job_ends_wall_ns(environ: Mapping[str, str], now_ns: int) -> int | None:
-    """Returns when Slurm will end the job, in ns since the epoch; None without a limit, or where nobody says.
+    """Returns when Slurm will end the job, in ns since the epoch; None without a limit, or if unknown.
 
     Slurm's own variable is not there in older versions; then squeue is asked for the time that is left.
     """

@@ -30,7 +30,7 @@ class MatrixCell:
     overrides: tuple[str, ...] = ()
     """Changes to the configuration that all runs have in common."""
     rate_bit_s: int | None = None
-    """Limit of the link of the last node; None: none."""
+    """Limit of the link of the last node. None if there are none."""
     repeat: int = 1
 
     @property
@@ -73,9 +73,11 @@ class InjectedFault:
     key: str
     unit: str
     everywhere: tuple[Kind, ...]
-    """Verdicts that are right where all ranks have it; empty: then it is no bottleneck, but the program."""
+    """Verdicts that are right where all ranks have it. Empty if it is the program itself rather than a
+    bottleneck.
+    """
     single: tuple[Kind, ...]
-    """Verdicts that are right where one of several ranks has it; empty: it cannot be on one."""
+    """Verdicts that are right where one of several ranks has it. Empty if it cannot be on one."""
     fixed: tuple[str, ...] = ()
     """Overrides that go with it."""
     timeless: bool = False

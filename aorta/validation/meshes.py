@@ -190,7 +190,7 @@ def _run(cell: MeshCell, folder: Path, analyse: Analyse, network: Network | None
 
 
 def _executed(cell: MeshCell, folder: Path, namespaces: str | None) -> str | None:
-    """Run a cell and return what went wrong; None: nothing did."""
+    """Run a cell and return what went wrong. None if nothing did."""
     program = ("aorta.workloads.mesh", cell.job, cell.fault, cell.rank)
     command = [sys.executable, "-m", "aorta", "profile", *launch_words(folder, 1, RANKS, program)]
     environment = dict(os.environ) if namespaces is None else {**os.environ, NAMESPACES: namespaces}

@@ -32,7 +32,7 @@ class MistakeRun:
     mistake: str
     fixed: bool
     step_ms: float | None
-    """Mean step; None: the run failed."""
+    """Mean step. None if the run failed."""
     named: list[str]
 
     @property

@@ -24,7 +24,7 @@ class MeasuredGain:
 
     trial: Trial
     clean_ms: float | None
-    """Step time of the clean runs around it, at its time; None: there is no clean run of its size."""
+    """Step time of the clean runs around it, at its time. None if there is no clean run of its size."""
 
     @property
     def said(self) -> DiagnosedRun | None:

@@ -43,7 +43,7 @@ def gil_held(folder: Path) -> None:
 
 
 def call_missing(folder: Path) -> None:
-    """The rank takes another branch: it waits for a key that nobody sets, and misses the next exchange."""
+    """The rank takes another branch: it waits for a key that is never set, and misses the next exchange."""
     del folder
     store = dist.distributed_c10d._get_default_store()
     store.get("a key that nobody sets")

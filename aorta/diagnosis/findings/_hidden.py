@@ -60,7 +60,7 @@ def answer(lateness: RuleMeasurement, seen: Observation) -> RuleResult:
 
 
 def speaks(finding: Finding) -> bool:
-    """Tells whether a finding is one that `answer` made."""
+    """Returns True if a finding is one that `answer` made."""
     return _LONGER in finding.evidence
 
 
@@ -88,7 +88,8 @@ def actions(seen: Observation) -> list[str]:
 
 
 def _slower(seen: Observation) -> list[int]:
-    """Returns the ranks that the others wait for in every step because of their kernels; empty: none.
+    """Returns the ranks that the others wait for in every step because of their kernels. Empty if there are
+    none.
 
     Windows of compute hold gaps that the host leaves, so that only kernels of traces tell.
     """

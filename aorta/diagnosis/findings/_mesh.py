@@ -52,7 +52,7 @@ def without_ms(cause: MeshCause, of: SlowdownRecord, seen: Observation) -> tuple
 
 
 def worst(seen: Observation, codes: Sequence[str]) -> MeshCause | None:
-    """Returns the costliest cause among `codes`; None: there is none, or nothing was replayed."""
+    """Returns the costliest cause among `codes`. None if there is none, or nothing was replayed."""
     found = seen.mesh.slowdown if seen.mesh else None
     return next((one for one in found.causes if one.cause in codes), None) if found else None
 
@@ -132,7 +132,7 @@ def words(cause: MeshCause, seen: Observation) -> str:
 
 
 def speaks(finding: Finding) -> bool:
-    """Tells whether a finding is one of the mesh's, as `answer` makes them."""
+    """Returns True if a finding is one of the mesh's, as `answer` makes them."""
     return "mesh_cause" in finding.evidence
 
 

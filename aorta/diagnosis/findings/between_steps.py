@@ -90,7 +90,9 @@ def culprits(shares: Mapping[int, float]) -> list[int]:
 
 
 def recorded_gaps(steps: ObservedSteps) -> list[BetweenSteps]:
-    """Returns the time between steps by what it was spent on, the most first; empty: none, or not known."""
+    """Returns the time between steps by what it was spent on, the most first. Empty means none, or not
+    known.
+    """
     if not steps.costs:
         return []
     found = [_gap(phase, by_rank, steps) for phase, by_rank in steps.between_ms.items()]

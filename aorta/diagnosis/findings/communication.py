@@ -283,7 +283,7 @@ def _shape(facts: RunFacts) -> str:
 
 
 def _larger_buckets(now_mb: float, seen: Observation) -> bool | None:
-    """Returns whether larger buckets may help, rather than smaller ones; None: neither.
+    """Returns True if larger buckets may help, and False if smaller ones may. None if neither may.
 
     Calls that take their latency are too small; a single one has no other to join. One or two large calls
     per step start too late.

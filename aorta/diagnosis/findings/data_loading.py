@@ -92,7 +92,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
 
 
 def _needed(seen: Observation, policy: Policy) -> bool:
-    """Returns whether the host's part and unseen time could hold loading above its threshold."""
+    """Returns True if the host's part and unseen time could hold loading above its threshold."""
     steps = seen.steps
     most = max((100.0 * item.host_ms / item.step_ms for item in steps.costs), default=100.0)
     return most + steps.unseen_pct() > policy.data_wait_pct
@@ -166,7 +166,7 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
 
 
 def _workers(finding: Finding, seen: Observation) -> int | None:
-    """Returns the workers of each loader that is waited for; None: not recorded, or ranks differ."""
+    """Returns the workers of each loader that is waited for. None if not recorded, or ranks differ."""
     if seen.job.config is not None:
         return seen.job.config.dataloader.num_workers
     ranks = finding.ranks or list(seen.host.stacks)

@@ -122,7 +122,7 @@ def _waits_of_all_hosts(seen: Observation) -> list[float]:
 
 
 def _by_turns(seen: Observation) -> bool:
-    """Returns whether traces show no rank that stands out."""
+    """Returns True if traces show no rank that stands out."""
     return seen.host.idle is not None and not seen.last_ranks()
 
 
@@ -161,7 +161,7 @@ def _behind_waits(seen: Observation) -> str:
 
 
 def _taking_turns(found: Found) -> bool:
-    """Returns whether slow hosts take turns: waiting for them is no single rank's doing."""
+    """Returns True if slow hosts take turns: waiting for them is no single rank's doing."""
     late = found.get("straggler")
     return late is None or not late.ranks
 

@@ -57,7 +57,7 @@ OUTSIDE_PCT = 20.0
 
 
 def is_retrying(seen: Observation, policy: Policy) -> bool:
-    """Returns whether allocations fail so often in steady steps that memory causes what they cost."""
+    """Returns True if allocations fail so often in steady steps that memory causes what they cost."""
     use = seen.monitored.allocator
     retries = use.retries_per_step if use is not None else None
     return retries is not None and retries > policy.alloc_retries_per_step
@@ -90,7 +90,7 @@ def waiting_for_swap(seen: Observation, policy: Policy) -> frozenset[str]:
 
 
 def _claims(other: FindingSpec, finding: Finding, _: Found, seen: Observation, policy: Policy) -> bool:
-    """Returns whether what a finding costs is lost to memory: allocations fail, or all of its nodes wait for
+    """Returns True if what a finding costs is lost to memory: allocations fail, or all of its nodes wait for
     swap. A failed allocation holds up compute and host; a page in swap holds up a loader, too.
     """
     if "host" in other.waits_for and is_retrying(seen, policy):
@@ -207,7 +207,7 @@ def _sub_cause(finding: Finding, seen: Observation, policy: Policy) -> SubCause:
 
 
 def _of_gpu(seen: Observation) -> SubCause:
-    """Returns whether tensors fill a GPU's memory or something else does."""
+    """Returns the cause of full GPU memory: tensors, or something else."""
     use, allocator = seen.monitored.utilization, seen.monitored.allocator
     full, held = use.gpu_memory_used_pct if use else None, allocator.tensors_pct if allocator else None
     if full is None or held is None:

@@ -92,7 +92,7 @@ def _cost(seen: Observation) -> float:
 
 
 def _claims(spec: FindingSpec, _: Finding, __: Found, seen: Observation, ___: Policy) -> bool:
-    """Returns whether another finding takes its time mostly from the stall: averages hold it too."""
+    """Returns True if another finding takes its time mostly from the stall: averages hold it too."""
     other = spec.cost(seen) if spec.cost is not None else 0.0
     return 0.0 < other * MOST <= _cost(seen)
 

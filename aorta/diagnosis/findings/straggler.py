@@ -100,7 +100,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
 
 
 def _late_by(ranks: list[int], hosts: list[int], compute: float, host: float) -> tuple[bool, bool]:
-    """Returns whether ranks are late by their compute, and whether by their host."""
+    """Returns two flags: ranks are late because of compute, and because of host work."""
     return (len(hosts) < len(ranks), bool(hosts)) if ranks else (compute >= host, host > compute)
 
 

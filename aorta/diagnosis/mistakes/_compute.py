@@ -126,7 +126,7 @@ def scaled(item: RankProgram, factor: float) -> ReplayChanges:
 
 
 def longer_computing(program: Program, *, alike: bool, times: float = 1.0) -> Sign | None:
-    """Returns the ranks that always compute for longer, as fast as the typical rank; None: there are none.
+    """Returns the ranks that always compute for longer, as fast as the typical rank. None if there are none.
 
     Args:
         program: of all ranks.

@@ -26,7 +26,7 @@ _MOSTLY = 0.5
 
 
 def recorded(seen: Observation) -> ObservedRecords | None:
-    """Returns the records of a run where they hold enough steps of every rank; None: they do not."""
+    """Returns the records of a run where they hold enough steps of every rank. None if they do not."""
     records = seen.recorded
     if records is None or records.steps < _FEWEST or seen.job.ranks_missing or not records.rows:
         return None
@@ -43,7 +43,7 @@ def waiting(records: ObservedRecords) -> tuple[list[int], bool]:
 
 
 def workers(seen: Observation, ranks: Sequence[int]) -> int | None:
-    """Returns the workers of these ranks' loaders; None: not recorded, or ranks differ."""
+    """Returns the workers of these ranks' loaders. None if not recorded, or ranks differ."""
     if seen.job.config is not None:
         return seen.job.config.dataloader.num_workers
     known = [seen.host.stacks[rank].loader_workers for rank in ranks if rank in seen.host.stacks]
@@ -118,7 +118,7 @@ def without_share(share: float, *, once: bool) -> Estimate:
 def longer_hosts(records: ObservedRecords) -> dict[int, float]:
     """Returns the ranks whose hosts work longer than the typical one, with the share of the step.
 
-    They work twice as long, and a tenth of the step longer. Empty: there are none, or they are the most.
+    They work twice as long, and a tenth of the step longer. Empty if there are none, or they are the most.
     """
     hosts = {row.rank: row.host_ms for row in records.rows}
     typical = median_low(hosts.values())
@@ -133,7 +133,8 @@ def longer_hosts(records: ObservedRecords) -> dict[int, float]:
 def own_place(
     stacks: Mapping[int, InstrumentRecord], longer: Mapping[int, float], *, forward: bool
 ) -> FindingPlace | None:
-    """Returns the place in which ranks spend at least half of what their hosts take longer; None: none does.
+    """Returns the place in which ranks spend at least half of what their hosts take longer. None if none
+    does.
 
     Args:
         stacks: by rank.

@@ -114,7 +114,7 @@ def _observe(seen: Observation) -> ObservedSign | None:
 
 
 def _place(seen: Observation, rank: int) -> MistakePlace | None:
-    """The line that calls `torch.save` most often, by the hooks; None: they did not see it."""
+    """The line that calls `torch.save` most often, by the hooks. None if they did not see it."""
     places = seen.host.stacks[rank].places if rank in seen.host.stacks else []
     saving = [place for place in places if place.part == CHECKPOINT and not place.package]
     if not saving:

@@ -49,7 +49,7 @@ def _observe(seen: Observation) -> ObservedSign | None:
 
 
 def _busy_cpus(seen: Observation, host: str) -> float | None:
-    """CPUs that the job may use on a node, if it keeps them busy; None: it does not, or that is not known."""
+    """CPUs that the job may use on a node, if it keeps them busy. None if it does not, or if unknown."""
     load = seen.around.loads.get(host)
     if load is None or load.job_cpu_pct is None or not load.cpus_usable:
         return None

@@ -87,7 +87,7 @@ def integer_blocks(
     """Returns what `each` makes of some columns of a table, a few thousand rows at a time, in row order.
 
     Args:
-        path: an SQLite file that nobody writes to.
+        path: an SQLite file that is not being written.
         root: the table's root page, counted from 1.
         wanted: numbers of columns, at least one; an alias of the row number is stored as NULL.
         each: called with (columns, rows), NULL is ABSENT; several threads call it at a time.

@@ -1,7 +1,7 @@
 """The all-reduce that every implementation uses, timed where it runs.
 
 On a GPU a collective that overlaps is called synchronously inside the context of a side stream that first
-waits for the gradients (producer), and whoever uses the result makes its own stream wait for the side stream
+waits for the gradients (producer), and the user of the result makes its own stream wait for the side stream
 (consumer); events on the side stream then bracket the collective itself. On the host it is asynchronous and
 ends when its future completes.
 """

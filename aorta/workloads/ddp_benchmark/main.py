@@ -82,12 +82,12 @@ def _ask(question: str) -> bool:
 
 
 def agree(options: BenchmarkOptions, ranks: int, *, ask: Callable[[str], bool] | None) -> None:
-    """Return where the model fits the machine, or somebody wants it trained all the same.
+    """Return where the model fits the machine, or the user wants to train it anyway.
 
     Args:
         options: what is trained; `--device cpu` is consent.
         ranks: of all nodes.
-        ask: asks the person at the terminal; None: there is nobody to ask.
+        ask: asks the person at the terminal. None if no terminal is available.
 
     Raises:
         ConfigError: a model that is large for a CPU was chosen without a word about the CPU.

@@ -55,7 +55,7 @@ class Workload(Protocol):
         """
 
     def validation(self) -> Validation | None:
-        """The validation after each epoch; None: there is none."""
+        """The validation after each epoch. None if there is none."""
 
     def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The mean loss of a batch, a scalar."""
