@@ -54,6 +54,8 @@ class InstrumentRecord:
     """Time that the training thread waited for these starts, for the first batch behind each, and for the end
     of the workers before.
     """
+    loader_ready: float | None = None
+    """Mean number of batches that workers had ready when one was asked for; None: not recorded."""
     roots: list[str] = field(default_factory=list)
     """Classes of the modules whose forward pass is timed."""
     seen: list[str] = field(default_factory=list)

@@ -21,11 +21,11 @@ from aorta.diagnosis.observation import (
     ObservedHost,
     ObservedJob,
     ObservedNodes,
-    ObservedRecords,
     ObservedSteps,
 )
 from aorta.diagnosis.policy import CROSS_CHECK_TOLERANCE
 from aorta.diagnosis.rank import rank_costs
+from aorta.diagnosis.records_alone import records_alone
 from aorta.diagnosis.unseen import with_unseen_passes
 from aorta.metrics.allocator import allocator_use
 from aorta.metrics.between_steps import Gaps, gaps_between
@@ -41,7 +41,6 @@ from aorta.metrics.mesh import mesh_of
 from aorta.metrics.mesh_groups import groups_in
 from aorta.metrics.node_load import crowded_note, driver_busy, node_loads, on_one_machine, throttling
 from aorta.metrics.places import no_loader
-from aorta.metrics.rare_steps import rare_steps
 from aorta.metrics.recorded_mesh import recorded_operations
 from aorta.metrics.stalls import FEWEST, longest_stall
 from aorta.metrics.steady import Steady, steady_steps
@@ -99,7 +98,7 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
         stall=longest_stall(by_rank, data.stops),
         recorded_steps=any(len(column) >= FEWEST for column in by_rank.values()),
         model=model,
-        recorded=ObservedRecords(len(detailed), rows, model, rare_steps(by_rank, steady.numbers)),
+        recorded=records_alone(by_rank, steady, rows, model),
         repeats=repeats_beside(facts, quality.detailed_steps is None, others),
         facts=structs.replace(
             facts,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from aorta.artefacts.analysis import DataQuality, RunFacts
-from aorta.artefacts.measured import BreakdownTable, RankBreakdown, Utilization
+from aorta.artefacts.measured import BreakdownTable, Utilization
 from aorta.artefacts.mesh import MeshGroup
 from aorta.artefacts.unseen import UnseenTime
 from aorta.averages import fmean
@@ -23,9 +23,9 @@ from aorta.units import plural
 
 if TYPE_CHECKING:
     from aorta.artefacts.instrument_record import InstrumentRecord
-    from aorta.artefacts.step_names import Phase
     from aorta.config.schema import Config
     from aorta.diagnosis.model import Modelled
+    from aorta.diagnosis.records_alone import ObservedRecords
     from aorta.metrics.allocator import AllocatorUse
     from aorta.metrics.another_run import Repeat
     from aorta.metrics.blame import BlameTable
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from aorta.metrics.launches import Launches
     from aorta.metrics.mesh import MeshFacts
     from aorta.metrics.node_load import NodeLoad, Throttling
-    from aorta.metrics.rare_steps import RareSteps
     from aorta.metrics.stalls import Stall
     from aorta.metrics.trace_capture import HostIdle
     from aorta.readers.sacct import MemoryEstimate
@@ -187,19 +186,6 @@ class ObservedNodes(Struct, frozen=True):
     """CPUs of each machine, by host."""
     cores_shared: str | None = None
     """Note, in words, that ranks want more CPUs than they have. None if they do not."""
-
-
-class ObservedRecords(Struct, frozen=True):
-    """Measurements of the step records alone; traces do not take their place."""
-
-    steps: int
-    """Steps that were timed part by part."""
-    rows: list[RankBreakdown]
-    """Breakdown of these steps."""
-    model: Modelled | None = None
-    """The replay of these steps."""
-    rare: Mapping[Phase, Mapping[int, RareSteps]] = field(default_factory=dict)
-    """Steps with a checkpoint or a validation, by rank."""
 
 
 class Observation(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from threading import get_ident
@@ -23,6 +24,7 @@ class LoaderWorkers:
         self._batches: Counter[int] = Counter()
         self.starts = 0
         self.start_ns = 0
+        self._asked = self._ready = 0
         self.new = 0
         """Identity of an iterator whose workers have started and that has given no batch yet; 0: none."""
 
@@ -44,6 +46,21 @@ class LoaderWorkers:
         workers = getattr(iterator, "_num_workers", None)
         if isinstance(workers, int):
             self._batches[workers] += 1
+
+    def asked(self, iterator: Any) -> None:
+        """Count the batches that workers have ready when the training thread asks for one."""
+        queue = getattr(iterator, "_data_queue", None)
+        if queue is not None:
+            self._asked += 1
+            with contextlib.suppress(
+                NotImplementedError, OSError, ValueError
+            ):  # closed, or not on this system
+                self._ready += queue.qsize()
+
+    @property
+    def ready(self) -> float | None:
+        """Mean of these batches; None: no loader with workers was asked."""
+        return self._ready / self._asked if self._asked else None
 
     def ended(self, iterator: Any, took_ns: int) -> None:
         """Note how long the end of an iterator took: workers that do not persist are shut down."""
@@ -87,6 +104,8 @@ class LoaderHooks:
         """Return the iterator that is asked, and the moment; None if it is not needed."""
         parts = self._driver.here()
         self._driver.epochs.asked(iterator, training=get_ident() == self._driver.thread)
+        if parts is not None and parts.step.phase == "steady":
+            self.workers.asked(iterator)
         return iterator, None if parts is None else parts.waits()
 
     def wait_ended(self, begun: tuple[Any, int | None], batch: Any) -> None:

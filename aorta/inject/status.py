@@ -90,6 +90,7 @@ class InstrumentStatus:
             threads=torch.get_num_threads(),
             loader_workers=workers.most,
             loader_starts=None if workers.most is None else workers.starts,
+            loader_ready=workers.ready,
             loader_start_ms=workers.start_ns / 1e6,
             roots=roots,
             seen=sorted(hooks.seen),

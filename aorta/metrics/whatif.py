@@ -202,9 +202,27 @@ class Replays:
             lambda _: Removal({part: np.array([[share]]) for part, share in shares.items()}), hosts
         )
 
+    def without_each(self, part: Part, shares: Mapping[int, float]) -> Prediction:
+        """Replays without a share of one part, by rank; ranks that are not named keep all of it."""
+        column = np.array([[shares.get(rank, 0.0)] for rank in self.ranks])
+        return self._predict(lambda _: Removal({part: column}), _Hosts())
+
     def without_transfer(self) -> Prediction:
         """Replays with transfers that take no time: the ideal network. Waits for late ranks stay."""
         return self._predict(lambda _: Removal(transfer=0.0), self._hosts())
+
+    def with_transfers(self, factors: Mapping[tuple[str, int], float]) -> Prediction:
+        """Replays with other transfers.
+
+        Args:
+            factors: of the transfers of calls, by group and place among its calls in the step.
+        """
+        return self._predict(
+            lambda model: Removal(
+                transfer=np.array([factors.get((group, number), 1.0) for group, number, _ in model.places])
+            ),
+            self._hosts(),
+        )
 
     def ideal_ratio(self) -> float:
         """The step with an ideal network over the step as modelled."""

@@ -8,6 +8,11 @@ from aorta.diagnosis.plugins import Plugin
 from aorta.report.blocks import Block, Bullet, Bullets, Code, Heading, Link, Listing, Paragraph, coded
 from aorta.report.markdown import to_markdown
 
+_FROM_RECORDS = (
+    "Without traces, the step records say how long it takes. Where the replay of the recorded steps is "
+    "reliable, it says what the step takes without that time. Otherwise the time itself is subtracted."
+)
+
 
 def mistake_blocks(plugin: Plugin[MistakeSpec], *, level: int = 1) -> list[Block]:
     """Returns the page of one mistake."""
@@ -28,6 +33,7 @@ def mistake_blocks(plugin: Plugin[MistakeSpec], *, level: int = 1) -> list[Block
         Listing(spec.after.rstrip("\n")),
         Heading("How the gain is predicted", level + 1),
         Paragraph(f"{spec.predicted_by[0].upper()}{spec.predicted_by[1:]}."),
+        *([Paragraph(_FROM_RECORDS)] if spec.look is not None and spec.observe is not None else []),
         Paragraph(f"Real captures that show this mistake: {captures}."),
         Paragraph(("Intended? Add ", Code(spec.id), " to ", Code("profiling.intended_mistakes"), ".")),
     ]

@@ -12,13 +12,24 @@ from pathlib import Path
 from aorta.errors import AortaError
 
 ON_A_CPU = ("loader_serial", "loader_few_workers", "needless_checkpointing", "anomaly", "recompile")
-"""Mistakes that a CPU can show: the others need kernels, or several ranks."""
+"""Mistakes that a trace of one rank on a CPU can show: the others need kernels, or several ranks."""
+ON_RANKS = (
+    "loader_rank1", "loader_respawn", "ckpt_stall", "gc_pauses", "rank0_logging", "rank0_evaluation",
+)  # fmt: skip
+"""Mistakes that two ranks on a CPU show in the step records of `aorta profile`."""
 ON_A_GPU = (
     *ON_A_CPU, "loader_respawn", "foreach_off", "empty_cache", "item_sync", "pageable_copy", "fp32_matmul",
     "math_attention",
 )  # fmt: skip
 _CPU_SIZES = {"width": 32, "layers": 3, "length": 64, "batch": 4, "plain-steps": 8, "traced-steps": 5}
 _GPU_SIZES = {"width": 1024, "layers": 10, "length": 512, "batch": 16, "plain-steps": 40}
+_RECORDED = {"width": 32, "layers": 3, "length": 64, "batch": 4, "plain-steps": 80, "traced-steps": 0}
+_OF_ONE: dict[str, dict[str, object]] = {
+    "loader_rank1": {"load-ms": 20},
+    "ckpt_stall": {"width": 256, "layers": 6, "length": 16, "batch": 2},
+    "rank0_logging": {"variant": "writer"},
+}
+"""Sizes at which a mistake on a CPU costs something."""
 _SECONDS = 300
 
 Named = Callable[[Sequence[Path]], list[str]]
@@ -53,27 +64,48 @@ def run_mistakes(
         gpu: runs on a GPU, and all mistakes that one can show.
     """
     cells = []
-    for mistake in ON_A_GPU if gpu else ON_A_CPU:
+    for mistake in ON_A_GPU if gpu else (*ON_A_CPU, *ON_RANKS):
         for fixed in (False, True):
-            output = folder / f"{mistake}{'_fixed' if fixed else ''}"
+            output = folder.resolve() / f"{mistake}{'_fixed' if fixed else ''}"
             cells.append(_cell(mistake, fixed, output, named, gpu=gpu))
             tell(cells[-1])
     return cells
 
 
 def _cell(mistake: str, fixed: bool, output: Path, named: Named, *, gpu: bool) -> MistakeRun:
-    sizes = _GPU_SIZES if gpu else _CPU_SIZES
-    command = [sys.executable, "-m", "aorta.workloads.mistakes.main", "--mistake", mistake]
-    command += ["--output", str(output), "--device", "cuda" if gpu else "cpu"]
-    command += [word for key, value in sizes.items() for word in (f"--{key}", str(value))]
-    command += ["--fixed"] if fixed else []
+    recorded = not gpu and mistake in ON_RANKS
+    sizes = _GPU_SIZES if gpu else (_RECORDED | _OF_ONE.get(mistake, {}) if recorded else _CPU_SIZES)
+    trainer = ["-m", "aorta.workloads.mistakes.main", "--mistake", mistake]
+    trainer += ["--output", str(output), "--device", "cuda" if gpu else "cpu"]
+    trainer += [word for key, value in sizes.items() for word in (f"--{key}", str(value))]
+    trainer += ["--fixed"] if fixed else []
+    profile = ["-m", "aorta", "profile", "--nodes", "1", "--procs-per-node", "2", "--"] if recorded else []
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        output.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            [sys.executable, *profile, *trainer],
+            cwd=output,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
         (output / "log.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
         truth = json.loads((output / "truth_rank0.json").read_text(encoding="utf-8"))
-        return MistakeRun(mistake, fixed, float(truth["step_ms"]), named([output / "rank0.pt.trace.json"]))
+        found = _recorded(output) if recorded else named([output / "rank0.pt.trace.json"])
+        return MistakeRun(mistake, fixed, float(truth["step_ms"]), found)
     except (OSError, ValueError, KeyError, subprocess.TimeoutExpired, AortaError):
         return MistakeRun(mistake, fixed, None, [])
+
+
+def _recorded(output: Path) -> list[str]:
+    """The mistakes in the analysis that `aorta profile` wrote.
+
+    Raises:
+        ValueError: it wrote none, or another one ran in the same folder before.
+    """
+    (path,) = output.rglob("profiling_analysis.json")
+    return [item["id"] for item in json.loads(path.read_text(encoding="utf-8"))["mistakes"]]
 
 
 def table(cells: Sequence[MistakeRun]) -> str:

@@ -12,10 +12,12 @@ from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction
 from aorta.artefacts.measured import RankBreakdown
 from aorta.artefacts.mistakes import Mistake
 from aorta.artefacts.weight import Estimate
-from aorta.diagnosis.observation import Observation, ObservedRecords
+from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.observed_mistakes import with_observed
+from aorta.diagnosis.records_alone import ObservedRecords
 from aorta.metrics.node_load import NodeLoad
 from aorta.metrics.rare_steps import RareSteps
+from aorta.metrics.recorded_calls import RecordedCalls
 from tests.support.findings import IDLE, changed, context
 
 FULL = NodeLoad(95.0, 50.0, 2.0, 0.0)
@@ -88,6 +90,18 @@ def test_a_loader_that_is_slow_on_one_rank() -> None:
     assert found.ranks == [1]
     assert found.gain.value == pytest.approx(100 / 60)
     assert "loader_rank1" not in named(run((20.0, 40.0)))
+
+
+@pytest.mark.parametrize(
+    ("ready", "id_"), [(0.2, "loader_few_workers"), (0.0, "loader_few_workers"), (2.0, "loader_rank1")]
+)
+def test_a_loader_without_a_batch_ready_is_as_slow_though_its_rank_waits_elsewhere(
+    ready: float, id_: str
+) -> None:
+    stacks = {
+        rank: hooked(rank, loader_workers=1, loader_ready=ready if rank == 0 else 0.0) for rank in (0, 1)
+    }
+    assert list(named(changed(run((0.0, 40.0)), stacks=stacks))) == [id_]
 
 
 @pytest.mark.parametrize(("few", "left"), [("loader_few_workers", "loader_rank1"), ("anomaly", "anomaly")])
@@ -165,3 +179,29 @@ def test_work_that_all_ranks_do_is_not_of_one_rank(samples: int) -> None:
 
 def test_host_work_without_a_place_is_no_mistake() -> None:
     assert named(run(hosts=(50.0, 10.0))) == {}
+
+
+def test_exchanges_of_all_passes_but_the_last_go() -> None:
+    def made(passes: int, *sizes: int) -> dict[int, RecordedCalls]:
+        return dict.fromkeys((0, 1), RecordedCalls(0.0, 0.0, passes, sizes))
+
+    # 30 ms of exchange are exposed in each step of 100: three of four passes go.
+    found = named(run(calls=made(4, *(8, 4) * 4)))["no_no_sync"]
+    assert found.gain.value == pytest.approx(100 / (100 - 30 * 3 / 4))
+    assert found.evidence == {"passes_per_step": 4, "collectives_per_step": 8.0}
+    assert named(run(calls=made(4, 8, 4))) == {}, "the last pass alone exchanges"
+    assert named(run(calls=made(1, 8, 4))) == {}
+    assert named(run(calls=made(2, 8, 4, 4, 8))) == {}, "the passes exchange different things"
+
+
+def calls(small: float = 0.0, small_ms: float = 0.0) -> dict[int, RecordedCalls]:
+    return {rank: RecordedCalls(small, small_ms + 5 * rank, 1, ()) for rank in (0, 1)}
+
+
+def test_one_small_collective_per_metric() -> None:
+    found = named(run(calls=calls(20.0, 40.0)))["metric_reduces"]
+    # Rank 0 waits for nobody in its 40 ms, and one call of 20 stays.
+    assert found.gain.value == pytest.approx(100 / (100 - 40 * 19 / 20))
+    assert named(run(calls=calls(4.0, 40.0))) == {}
+    assert named(run(calls=calls(20.0, 4.0))) == {}
+    assert named(run(calls={0: calls(20.0, 40.0)[0]})) == {}

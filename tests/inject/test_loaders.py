@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from queue import SimpleQueue
+
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -41,6 +43,24 @@ def test_a_start_counts_with_the_first_batch_behind_it() -> None:
     assert found.start_ns == 60, "workers that persist are not shut down"
     found.started(iter(DataLoader(DATA)), 50)
     assert found.starts == 1, "a loader without workers starts none"
+
+
+def test_batches_that_are_ready_are_counted() -> None:
+    found, iterator = LoaderWorkers(), type("Iterator", (), {"_data_queue": SimpleQueue()})()
+    assert found.ready is None
+    found.asked(iter(DataLoader(DATA)))
+    assert found.ready is None, "without workers there is no queue"
+    found.asked(iterator)
+    assert found.ready == 0.0
+    iterator._data_queue.put(1)
+    found.asked(iterator)
+    assert found.ready == 0.5
+
+
+def test_torch_still_calls_the_queue_so() -> None:
+    iterator = iter(DataLoader(DATA, num_workers=1))
+    assert iterator._data_queue.qsize() >= 0
+    del iterator
 
 
 def test_torch_keeps_the_workers_of_a_persistent_loader_in_this_attribute() -> None:

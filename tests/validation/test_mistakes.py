@@ -9,7 +9,7 @@ import pytest
 
 from aorta.diagnosis.mistakes import CATALOGUE
 from aorta.validation import mistakes
-from aorta.validation.mistakes import ON_A_CPU, ON_A_GPU, MistakeRun, run_mistakes, table
+from aorta.validation.mistakes import ON_A_CPU, ON_A_GPU, ON_RANKS, MistakeRun, run_mistakes, table
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,8 @@ def test_a_mistake_is_named_where_it_is_made_and_only_there(
 def test_each_mistake_that_is_tried_is_in_the_catalogue_and_found_in_traces() -> None:
     assert set(ON_A_CPU) <= set(ON_A_GPU) <= set(CATALOGUE)
     assert all(CATALOGUE[id_].spec.look for id_ in ON_A_GPU)
+    assert all(CATALOGUE[id_].spec.observe for id_ in ON_RANKS)
+    assert not set(ON_A_CPU) & set(ON_RANKS)
 
 
 def test_a_trainer_that_cannot_run_is_a_failure_and_not_a_result(
@@ -45,6 +47,7 @@ def test_a_trainer_that_cannot_run_is_a_failure_and_not_a_result(
 
     monkeypatch.setattr(mistakes, "_CPU_SIZES", {"width": "none"})
     monkeypatch.setattr(mistakes, "ON_A_CPU", ("anomaly",))
+    monkeypatch.setattr(mistakes, "ON_RANKS", ())
     told: list[MistakeRun] = []
     cells = run_mistakes(tmp_path, named, told.append)
     assert cells == told

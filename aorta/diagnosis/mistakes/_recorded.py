@@ -7,7 +7,8 @@ from statistics import median_low
 
 from aorta.artefacts.instrument_record import InstrumentRecord
 from aorta.artefacts.weight import Estimate
-from aorta.diagnosis.observation import Observation, ObservedRecords
+from aorta.diagnosis.observation import Observation
+from aorta.diagnosis.records_alone import ObservedRecords
 from aorta.metrics.node_load import FULL_PCT, NodeLoad
 from aorta.metrics.places import FindingPlace, where
 from aorta.metrics.replay_model import Part
@@ -16,6 +17,8 @@ LEAST_SHARE = 0.1
 """Share of the step: what takes less is no mistake."""
 _FEWEST = 10
 """Steps that records need to tell it."""
+_AHEAD = 1.0
+"""Batches that a loader has ready, where it is not the limit."""
 _APART = 0.25
 """Waits of the other ranks over those of the ranks that are named."""
 _SPREAD = 0.35
@@ -33,13 +36,25 @@ def recorded(seen: Observation) -> ObservedRecords | None:
     return records
 
 
-def waiting(records: ObservedRecords) -> tuple[list[int], bool]:
-    """Returns the ranks that wait for their loader, and True if the other ranks wait for much less."""
+def waiting(seen: Observation, records: ObservedRecords) -> tuple[list[int], bool]:
+    """Returns the ranks whose loaders are late, and True if the other ranks wait for much less.
+
+    A rank that waits for the slowest one in collectives meanwhile gets its own batch. Its loader is as slow
+    if it has no batch ready when the rank asks.
+    """
     waits = {row.rank: row.data_wait_ms for row in records.rows}
     ranks = [row.rank for row in records.rows if row.data_wait_ms >= LEAST_SHARE * row.step_ms]
+    if not ranks:
+        return [], False
+    ready = {rank: one.loader_ready for rank, one in seen.host.stacks.items()}
+    ranks = [rank for rank in waits if rank in ranks or _behind(ready.get(rank))]
     others = [ms for rank, ms in waits.items() if rank not in ranks]
     alone = bool(ranks and others) and max(others) <= _APART * median_low(waits[rank] for rank in ranks)
     return ranks, alone
+
+
+def _behind(ready: float | None) -> bool:
+    return ready is not None and ready < _AHEAD
 
 
 def workers(seen: Observation, ranks: Sequence[int]) -> int | None:

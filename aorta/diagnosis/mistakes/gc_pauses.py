@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from aorta.artefacts.weight import Estimate
 from aorta.diagnosis.mistake import MistakeSpec, ObservedSign
+from aorta.diagnosis.mistakes._recorded import recorded, spread
 from aorta.diagnosis.observation import Observation
 
 _LEAST_SHARE = 0.05
 _MOST_SHARE = 0.95
+_OUTSIDE = 0.9
+"""Share of the pauses that lie outside of the passes, from which a replay without these stands for all."""
 
 
 def _observe(seen: Observation) -> ObservedSign | None:
@@ -29,12 +32,30 @@ def _observe(seen: Observation) -> ObservedSign | None:
     if not ranks:
         return None
     most, together = max(pauses.values()), sum(pauses.values())
+    value = max(_replayed(seen) or 1.0, _gain(step, most))
     return ObservedSign(
         # Pauses of all ranks come at once, or each when the others wait.
-        Estimate(value=_gain(step, most), low=1.0, high=_gain(step, together)),
+        Estimate(value=value, low=1.0, high=spread(max(_gain(step, together), value)).high),
         ranks=ranks if len(ranks) < len(seen.steps.costs) else (),
         evidence={"pauses_ms_per_step": {str(rank): round(ms, 2) for rank, ms in pauses.items()}},
     )
+
+
+def _replayed(seen: Observation) -> float | None:
+    """The gain by replay without the pauses outside of the passes; None where it holds no other ones.
+
+    Pauses inside of a pass are part of its compute, which no replay takes away by halves.
+    """
+    records = recorded(seen)
+    replays = records.model.usable if records is not None and records.model is not None else None
+    if records is None or replays is None:
+        return None
+    pauses = seen.host.collector
+    if any(item.outside_ms < _OUTSIDE * item.ms for item in pauses.values()):
+        return None
+    hosts = {row.rank: row.host_ms for row in records.rows if row.rank in pauses}
+    shares = {rank: min(pauses[rank].outside_ms / ms, 1.0) for rank, ms in hosts.items() if ms > 0}
+    return replays.without_each("host", shares).speedup if shares else None
 
 
 def _gain(step_ms: float, saved_ms: float) -> float:

@@ -33,7 +33,7 @@ def _look(program: Program) -> Sign | None:
 
 def _observe(seen: Observation) -> ObservedSign | None:
     records = recorded(seen)
-    ranks, alone = waiting(records) if records is not None else ([], False)
+    ranks, alone = waiting(seen, records) if records is not None else ([], False)
     if records is None or alone or 2 * len(ranks) <= len(records.rows):
         return None
     count = workers(seen, ranks)
@@ -63,5 +63,6 @@ loader = DataLoader(dataset, batch_size=32, num_workers=8, pin_memory=True, pers
     look=_look,
     shown_by="traces, and step records with the number of workers, where CPUs are free",
     observe=_observe,
+    parts=("data",),
     replaces=("loader_few_workers", "loader_rank1", "loader_serial"),
 )

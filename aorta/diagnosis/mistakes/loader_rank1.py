@@ -34,7 +34,7 @@ def _look(program: Program) -> Sign | None:
 
 def _observe(seen: Observation) -> ObservedSign | None:
     records = recorded(seen)
-    ranks, alone = waiting(records) if records is not None else ([], False)
+    ranks, alone = waiting(seen, records) if records is not None else ([], False)
     if records is None or not alone or 2 * len(ranks) > len(records.rows) or starved(seen, records):
         return None
     return ObservedSign(

@@ -7,7 +7,8 @@ Why it costs time:
     Without `persistent_workers`, the loader restarts its processes in each epoch. They import the
     program, open the data and fill the queue while the GPU waits.
 What to do:
-    Set `persistent_workers=True`. With very short epochs, repeat the data set within one epoch.
+    Create the loader once, before the first epoch, with `persistent_workers=True`. With very short epochs,
+    repeat the data set within one epoch.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from aorta.artefacts.hostline import Item, Tag
 from aorta.artefacts.mistakes import MistakePlace
+from aorta.artefacts.weight import Estimate
 from aorta.diagnosis.mistake import MistakeSpec, ObservedSign, Program, RankProgram, Sign
 from aorta.diagnosis.mistakes._recorded import recorded, starts_ms, without_share
 from aorta.diagnosis.mistakes._recurring import often
@@ -59,8 +61,11 @@ def _observe(seen: Observation) -> ObservedSign | None:
     if 2 * sum(ms >= _LEAST_SHARE * step_ms for ms in cost.values()) <= len(cost):
         return None
     starts = max(one.loader_starts or 0 for one in seen.host.stacks.values())
+    gain = without_share(max(cost.values()) / step_ms, once=starts < 2)
+    # Workers of all ranks start at once, or those of each rank while the others wait.
+    most = without_share(sum(cost.values()) / step_ms, once=False)
     return ObservedSign(
-        without_share(max(cost.values()) / step_ms, once=starts < 2),
+        Estimate(value=gain.value, low=gain.low, high=max(gain.high, most.value)),
         evidence={"starts": starts, "start_ms_per_step": round(max(cost.values()), 2)},
     )
 
@@ -78,4 +83,5 @@ loader = DataLoader(dataset, batch_size=32, num_workers=8, persistent_workers=Tr
     look=_look,
     shown_by="traces, and the hooks' count of starts",
     observe=_observe,
+    parts=("data",),
 )

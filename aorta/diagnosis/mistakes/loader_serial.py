@@ -35,7 +35,7 @@ def _look(program: Program) -> Sign | None:
 
 def _observe(seen: Observation) -> ObservedSign | None:
     records = recorded(seen)
-    ranks, alone = waiting(records) if records is not None else ([], False)
+    ranks, alone = waiting(seen, records) if records is not None else ([], False)
     if records is None or alone or 2 * len(ranks) <= len(records.rows) or workers(seen, ranks) != 0:
         return None
     cost = max(row.data_wait_ms for row in records.rows)

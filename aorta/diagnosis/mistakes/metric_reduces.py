@@ -15,11 +15,15 @@ import numpy as np
 
 from aorta.artefacts.events import ABSENT
 from aorta.artefacts.hostline import Tag
-from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
+from aorta.diagnosis.mistake import Mask, MistakeSpec, ObservedSign, Program, RankProgram, Sign
+from aorta.diagnosis.mistakes._recorded import recorded, without_share
+from aorta.diagnosis.observation import Observation
 from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST = 4.0
 _MOST_BYTES = 4096
+_LEAST_SHARE = 0.05
+"""Share of the step that small calls take by the step records; less is no mistake."""
 _MOSTLY = 0.5
 _REDUCTIONS = ("all_reduce", "reduce", "broadcast")
 
@@ -60,6 +64,22 @@ def _fixed(item: RankProgram) -> ReplayChanges:
     return ReplayChanges(work_ns=np.maximum(work, 0.0), dropped=rows)
 
 
+def _observe(seen: Observation) -> ObservedSign | None:
+    records = recorded(seen)
+    calls = {} if records is None else records.calls
+    if records is None or len(calls) < len(records.rows):
+        return None
+    count = min(item.small for item in calls.values())
+    # The rank that comes last waits for nobody, and one call remains.
+    cost = min(item.small_ms for item in calls.values()) * (1.0 - 1.0 / max(count, 1.0))
+    share = cost / max(row.step_ms for row in records.rows)
+    if count <= _LEAST or share < _LEAST_SHARE:
+        return None
+    return ObservedSign(
+        without_share(share, once=False), evidence={"small_collectives_per_step": round(count, 1)}
+    )
+
+
 SPEC = MistakeSpec(
     id="metric_reduces",
     before="""\
@@ -74,6 +94,7 @@ if step % 50 == 0:
     predicted_by="replay without these collectives and their preparation",
     captures=("metric_reduces (two H200, records and traces)",),
     look=_look,
-    shown_by="traces",
+    observe=_observe,
+    shown_by="step records and traces",
     parts=("forward", "other"),
 )

@@ -10,12 +10,18 @@ What to do:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from aorta.artefacts.events import ABSENT
 from aorta.artefacts.hostline import Item, Tag
 from aorta.artefacts.mistakes import MistakePlace
-from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.artefacts.weight import Estimate
+from aorta.diagnosis.mistake import MistakeSpec, ObservedSign, Program, RankProgram, Sign
+from aorta.diagnosis.mistakes._recorded import recorded, spread, without_share
+from aorta.diagnosis.observation import Observation
+from aorta.diagnosis.records_alone import ObservedRecords
 from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_PASSES = 1.9
@@ -74,6 +80,36 @@ def _fixed(item: RankProgram) -> ReplayChanges:
     return ReplayChanges(work_ns=np.maximum(work, 0.0), dropped=exchange)
 
 
+def _observe(seen: Observation) -> ObservedSign | None:
+    records = recorded(seen)
+    calls = [] if records is None else list(records.calls.values())
+    if records is None or not calls or len({(item.passes, item.gradients) for item in calls}) > 1:
+        return None
+    passes, sizes = calls[0].passes, calls[0].gradients
+    each = len(sizes) // max(passes, 1)
+    if passes < 2 or not each or sizes != sizes[:each] * passes:
+        return None
+    return ObservedSign(
+        _without_early(records, passes, sizes),
+        where=MistakePlace(function="DistributedDataParallel.forward"),
+        evidence={"passes_per_step": passes, "collectives_per_step": float(len(sizes))},
+    )
+
+
+def _without_early(records: ObservedRecords, passes: int, sizes: Sequence[int]) -> Estimate:
+    """The gain without the exchanges of all passes but the last."""
+    replays = records.model.usable if records.model is not None else None
+    if replays is None:
+        shares = [row.exposed_comm_ms / row.step_ms * (1 - 1 / passes) for row in records.rows]
+        value = without_share(min(shares), once=False)
+        return Estimate(value=value.value, low=1.0, high=without_share(max(shares), once=False).high)
+    groups = {place.group for place in replays.places() if place.op == "all_reduce" and place.bytes in sizes}
+    early = len(sizes) - len(sizes) // passes
+    made = replays.with_transfers({(group, number): 0.0 for group in groups for number in range(early)})
+    ends = made.speedup_interval
+    return spread(made.speedup, *(() if ends is None else (ends.low, ends.high)))
+
+
 SPEC = MistakeSpec(
     id="no_no_sync",
     before="""\
@@ -94,5 +130,6 @@ optimizer.step()
         "no_no_sync (two H200, records and traces)",
     ),
     look=_look,
-    shown_by="traces",
+    observe=_observe,
+    shown_by="step records and traces",
 )

@@ -1,8 +1,12 @@
-"""One rank of the plain trainer as a program: `python -m aorta.workloads.mistakes.main --mistake ID ...`."""
+"""One rank of the plain trainer as a program: `python -m aorta.workloads.mistakes.main --mistake ID ...`.
+
+A launcher's `RANK` and `WORLD_SIZE` take the place of `--rank` and `--world`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import torch
@@ -19,8 +23,10 @@ def main() -> None:
     parser.add_argument("--fixed", action="store_true")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--rank", type=int, default=0)
-    parser.add_argument("--world", type=int, default=1)
+    parser.add_argument("--variant", default="")
+    parser.add_argument("--load-ms", type=float)
+    parser.add_argument("--rank", type=int, default=os.environ.get("RANK", "0"))
+    parser.add_argument("--world", type=int, default=os.environ.get("WORLD_SIZE", "1"))
     for name in ("width", "layers", "length", "batch", "plain-steps", "traced-steps"):
         parser.add_argument(f"--{name}", type=int)
     given = {key: value for key, value in vars(parser.parse_args()).items() if value is not None}
@@ -30,7 +36,8 @@ def main() -> None:
         torch.set_num_threads(1)
     if world > 1:
         options.output.mkdir(parents=True, exist_ok=True)
-        store = f"file://{(options.output / 'store').resolve()}"
+        launched = "MASTER_ADDR" in os.environ
+        store = "env://" if launched else f"file://{(options.output / 'store').resolve()}"
         dist.init_process_group(options.backend, init_method=store, rank=rank, world_size=world)
     run(options, rank, world)
     if world > 1:

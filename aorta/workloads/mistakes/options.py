@@ -28,6 +28,7 @@ class MistakeOptions:
     plain_steps: int = 20
     """Timed without a profiler, before it starts."""
     traced_steps: int = 4
+    """0: no profiler runs."""
     stacks: bool = False
     """Record Python stacks."""
     shapes: bool = False

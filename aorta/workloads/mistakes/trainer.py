@@ -25,6 +25,8 @@ from aorta.workloads.mistakes.options import MistakeOptions
 _WARM_UP = 5
 _MICRO_BATCHES = 4
 _LOGGED = 12
+_SAVES = 6
+"""Steps from one checkpoint of `ckpt_stall` to the next on a CPU; on a GPU it is every other step."""
 _OFTEN = 3
 """Steps from one logging to the next of `rank0_logging`'s variant `often`."""
 _SHARDED = ("fsdp_tiny_units", "fsdp_fp32")
@@ -146,7 +148,8 @@ class Trainer:
                 inner = getattr(self.network, "module", self.network)
                 for _ in range(4):
                     inner(torch.zeros(options.batch, options.length, dtype=torch.long, device=self.device))
-        if options.wrong("ckpt_stall") and self.count % 2 == 0:
+        saves = self.count % (2 if options.device == "cuda" else _SAVES) == 0
+        if options.wrong("ckpt_stall") and saves:
             with tempfile.TemporaryFile() as file:
                 torch.save([self.network.state_dict(), self.optimizer.state_dict()], file)
 
@@ -211,7 +214,7 @@ def run(
             "median_ms": statistics.median(each),
             "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
         }
-        traced = _trace(trainer)
+        traced = _trace(trainer) if options.traced_steps else None
         # What the profiler leaves behind in the process shows, and a slow drift of the machine.
         again = list(_timed(trainer, options.plain_steps // 2))
         truth["after_ms"] = sum(again) / len(again)
@@ -219,7 +222,8 @@ def run(
         measured()
     folder = options.traces or options.output
     folder.mkdir(parents=True, exist_ok=True)
-    traced.export_chrome_trace(str(folder / f"rank{rank}.pt.trace.json"))
+    if traced is not None:
+        traced.export_chrome_trace(str(folder / f"rank{rank}.pt.trace.json"))
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / f"truth_rank{rank}.json").write_text(json.dumps(truth) + "\n", encoding="utf-8")
     return truth

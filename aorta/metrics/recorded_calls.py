@@ -1,0 +1,85 @@
+"""Counts the calls of collectives in a step, by what they are for, by the step records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct
+
+from aorta.artefacts.range_columns import Ints, RangeColumns
+from aorta.artefacts.step_columns import StepColumns, ranges_of
+from aorta.units import NS_PER_MS
+
+SMALL_BYTES = 4096
+_REDUCTIONS = ("all_reduce", "reduce", "broadcast")
+_GRADIENTS = "gradients"
+
+
+class RecordedCalls(Struct, frozen=True):
+    """One rank's calls per step."""
+
+    small: float
+    """Reductions of at most 4 KiB that the program calls itself, outside of its passes."""
+    small_ms: float
+    """Time that they take."""
+    passes: int
+    """Forward passes; 0: their number differs from step to step."""
+    gradients: tuple[int, ...]
+    """Bytes of each all-reduce of gradients, in order; empty: steps differ, or sizes are not recorded."""
+
+
+def recorded_calls(by_rank: Mapping[int, StepColumns]) -> dict[int, RecordedCalls]:
+    """Returns the calls of each rank in the steps that were timed part by part."""
+    found = {}
+    for rank, every in by_rank.items():
+        steps = every.where(every.profiled)
+        if len(steps):
+            found[rank] = _of(ranges_of([steps]), len(steps))
+    return found
+
+
+def _of(ranges: RangeColumns, steps: int) -> RecordedCalls:
+    compute = _rows(ranges, [kind.stream == "compute" for kind in ranges.kinds])
+    small = _rows(
+        ranges,
+        [
+            kind.op in _REDUCTIONS and kind.tag != _GRADIENTS and 0 < (kind.bytes or 0) <= SMALL_BYTES
+            for kind in ranges.kinds
+        ],
+    )
+    # Steps lie one behind the other, so that a call is looked for in the passes of its own.
+    base = ranges.row * (int(ranges.end_ns.max(initial=0)) + 1)
+    begin = np.sort((base + ranges.start_ns)[compute])
+    end = np.sort((base + ranges.end_ns)[compute])
+    at = (base + ranges.start_ns)[small]
+    outside = small[np.searchsorted(begin, at, side="right") == np.searchsorted(end, at, side="right")]
+    took = (ranges.end_ns - ranges.start_ns)[outside]
+    passes = np.bincount(
+        ranges.row[
+            _rows(ranges, [kind.stream == "compute" and kind.tag == "forward" for kind in ranges.kinds])
+        ],
+        minlength=steps,
+    )
+    return RecordedCalls(
+        small=len(outside) / steps,
+        small_ms=float(took.sum()) / steps / NS_PER_MS,
+        passes=int(passes[0]) if (passes == passes[0]).all() else 0,
+        gradients=_gradients(ranges, steps),
+    )
+
+
+def _gradients(ranges: RangeColumns, steps: int) -> tuple[int, ...]:
+    """Bytes of the gradients' all-reduces, where each step has the same ones."""
+    rows = _rows(ranges, [kind.tag == _GRADIENTS and kind.op == "all_reduce" for kind in ranges.kinds])
+    sizes = np.array([kind.bytes or 0 for kind in ranges.kinds], dtype=np.int64)[ranges.kind[rows]]
+    each = len(rows) // steps
+    if not each or len(rows) % steps or (np.bincount(ranges.row[rows], minlength=steps) != each).any():
+        return ()
+    order = np.lexsort((ranges.start_ns[rows], ranges.row[rows]))
+    table = sizes[order].reshape(steps, each)
+    return tuple(table[0].tolist()) if (table == table[0]).all() and (table > 0).all() else ()
+
+
+def _rows(ranges: RangeColumns, wanted: list[bool]) -> Ints:
+    return np.flatnonzero(np.array(wanted, dtype=np.bool_)[ranges.kind]) if wanted else ranges.kind[:0]

@@ -1,0 +1,52 @@
+"""Calls of collectives in a step, by what they are for."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from aorta.artefacts.step_columns import StepColumns
+from aorta.artefacts.steps import CollectiveId, DecodedStep, StepRange, StepRanges
+from aorta.metrics.recorded_calls import RecordedCalls, recorded_calls
+from tests.support.steps import step
+
+
+def timed(stream: str, tag: str, start: float, end: float, size: int | None = None) -> StepRange:
+    name = None if size is None else CollectiveId(op="all_reduce", group="0", seq=0, bytes=size)
+    return StepRange(stream=stream, tag=tag, start_ms=start, end_ms=end, metadata=name)
+
+
+def one(number: int, *ranges: StepRange) -> DecodedStep:
+    return replace(step(number, (100 * number, 100 * number + 100)), profile=StepRanges(ranges=list(ranges)))
+
+
+def of(*steps: DecodedStep) -> RecordedCalls:
+    return recorded_calls({0: StepColumns.of(list(steps))})[0]
+
+
+def test_small_reductions_outside_of_the_passes_are_the_program_s() -> None:
+    backward = timed("compute", "backward", 10, 20)
+    calls = [
+        timed("allreduce", "program", 30, 32, 4),
+        timed("allreduce", "program", 32, 33, 4),
+        # A normalisation over ranks exchanges its statistics within the backward pass.
+        timed("allreduce", "program", 15, 16, 4),
+        timed("allreduce", "program", 40, 50, 5000),
+        timed("allreduce", "gradients", 50, 60, 4),
+    ]
+    found = of(*(one(number, backward, *calls) for number in (0, 1)))
+    assert (found.small, found.small_ms) == (2.0, 3.0)
+
+
+def test_gradients_are_told_by_their_sizes_where_steps_agree() -> None:
+    passes = [timed("compute", "forward", 0, 1), timed("compute", "forward", 10, 11)]
+    sizes = [timed("allreduce", "gradients", 5 + at, 6 + at, size) for at, size in enumerate((8, 4, 8, 4))]
+    found = of(*(one(number, *passes, *sizes) for number in (0, 1)))
+    assert (found.passes, found.gradients) == (2, (8, 4, 8, 4))
+    other = of(one(0, *passes, *sizes), one(1, passes[0], *sizes[:3]))
+    assert (other.passes, other.gradients) == (0, ())
+
+
+def test_no_calls_are_measured_as_none() -> None:
+    found = of(one(0, timed("compute", "forward", 0, 1)))
+    assert (found.small, found.small_ms, found.passes, found.gradients) == (0.0, 0.0, 1, ())
+    assert recorded_calls({}) == {}
