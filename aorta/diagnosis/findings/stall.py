@@ -15,6 +15,7 @@ What to do:
 from __future__ import annotations
 
 from aorta.artefacts.analysis import Finding, Speedup
+from aorta.artefacts.instrument_record import PARTS
 from aorta.diagnosis.finding import (
     MOST,
     FindingSpec,
@@ -26,6 +27,7 @@ from aorta.diagnosis.finding import (
 )
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
+from aorta.metrics.places import where
 from aorta.units import rank_words
 
 KIND = "stall"
@@ -97,6 +99,14 @@ def _claims(spec: FindingSpec, _: Finding, __: Found, seen: Observation, ___: Po
     return 0.0 < other * MOST <= _cost(seen)
 
 
+def _parts(finding: Finding, seen: Observation) -> tuple[str, ...]:
+    """Returns all parts of the step if one place explains most of the stall; otherwise no part."""
+    share = seen.stall.share if seen.stall is not None else 0.0
+    place = where(seen.host.stacks, finding.ranks, PARTS) if finding.ranks else None
+    explains = place is not None and place.longer is not None and place.longer >= MOST * share
+    return PARTS if explains else ()
+
+
 def _actions(finding: Finding, _: Observation) -> list[str]:
     where = f" on {', '.join(finding.nodes)}" if finding.nodes else ""
     return [
@@ -133,7 +143,7 @@ SPEC = FindingSpec(
     unsupported=None,
     needed=None,
     alike=None,
-    parts=None,
+    parts=_parts,
     lowers={},
     actions=_actions,
     statement=_statement,

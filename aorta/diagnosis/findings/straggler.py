@@ -330,7 +330,7 @@ def _late_parts(finding: Finding, seen: Observation) -> tuple[str, ...]:
     """Returns the parts of the step that the late ranks take longer for."""
     hosts = late_by_host(seen.steps.costs, finding.ranks)
     if finding.ranks and len(hosts) == len(finding.ranks):
-        return ("other",)
+        return ("other", "optimizer")  # a closure runs inside the optimizer's update, and is host work
     compute = ("forward", "backward", "optimizer")
     return ("other", *compute) if hosts else compute
 
