@@ -167,6 +167,14 @@ def test_work_of_one_rank_is_told_by_its_place(function: str, id_: str) -> None:
     assert found[id_].gain.value == pytest.approx(100 / 60)
 
 
+def test_layers_of_a_model_count_together() -> None:
+    seen, layers = run(hosts=(50.0, 10.0)), [place("Net.forward", 12), place("Layer.forward", 11)]
+    found = named(changed(seen, stacks={0: hooked(0, places=layers), 1: hooked(1)}))
+    assert list(found) == ["rank0_evaluation"], "23 % of the samples are more than half of 40 %"
+    few = [place("Net.forward", 9), place("Layer.forward", 9)]
+    assert named(changed(seen, stacks={0: hooked(0, places=few), 1: hooked(1)})) == {}
+
+
 @pytest.mark.parametrize("samples", [40, 25])
 def test_work_that_all_ranks_do_is_not_of_one_rank(samples: int) -> None:
     seen = run(hosts=(50.0, 10.0))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median_low
+from dataclasses import replace
+from statistics import median, median_low
 
-from aorta.artefacts.instrument_record import InstrumentRecord
+from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction
 from aorta.artefacts.weight import Estimate
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.records_alone import ObservedRecords
 from aorta.metrics.node_load import FULL_PCT, NodeLoad
-from aorta.metrics.places import FindingPlace, where
+from aorta.metrics.places import FEWEST, FindingPlace, where
 from aorta.metrics.replay_model import Part
 
 LEAST_SHARE = 0.1
@@ -159,7 +160,21 @@ def own_place(
     ranks = list(longer)
     if not ranks or not set(ranks) <= set(stacks) or len(stacks) == len(ranks):
         return None
-    found = where(stacks, ranks, ("other",))
-    if found is None or found.longer is None or found.longer < min(longer.values()) / 2:
+    chosen = {rank: replace(one, places=_outside(one, forward)) for rank, one in stacks.items()}
+    there = {rank: sum(place.samples for place in one.places) for rank, one in chosen.items()}
+    shares = {rank: count / max(sum(stacks[rank].samples.values()), 1) for rank, count in there.items()}
+    others = median(share for rank, share in shares.items() if rank not in ranks)
+    if any(there[rank] < FEWEST or shares[rank] - others < longer[rank] / 2 for rank in ranks):
         return None
-    return found if (found.function.rsplit(".", 1)[-1] == "forward") is forward else None
+    return where(chosen, ranks, ("other",))
+
+
+def _outside(record: InstrumentRecord, forward: bool) -> list[SampledFunction]:
+    """Returns the places outside of all passes that are in a model's forward, or those that are not."""
+    return [
+        place
+        for place in record.places
+        if place.part == "other"
+        and not place.package
+        and (place.function.rsplit(".", 1)[-1] == "forward") is forward
+    ]
