@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import fmean
 
 import msgspec
 
@@ -32,8 +33,10 @@ def predicted(
     same thing are known, the interval is no narrower than they lie apart.
     """
     replays = seen.model.usable if seen.model else None
-    if finding.symptom_of is not None or replays is None or spec.removes is None:
+    if finding.symptom_of is not None or spec.removes is None:
         return finding, None
+    if replays is None:
+        return _with_exchanges(spec, finding, seen), None
     removed = spec.removes(finding, seen, replays)
     if removed is None:
         return finding, None
@@ -61,6 +64,30 @@ def predicted(
     return msgspec.structs.replace(
         finding, estimated_speedup=_speedup(finding, removed, what.speedup_interval)
     ), what
+
+
+def _with_exchanges(spec: FindingSpec, finding: Finding, seen: Observation) -> Finding:
+    """Returns the finding with exchanges in the upper bound of its gain, if a replay was made and missed.
+
+    What the replay misses is that exchanges take longer in some steps than in others. Ranks that come late
+    may be the reason, so exchanges may become faster with the cause removed, too.
+    """
+    bounds, known = finding.estimated_speedup, seen.model is not None and seen.model.replays is not None
+    if (
+        not known
+        or not spec.waits_for
+        or bounds is None
+        or bounds.expected is not None
+        or not seen.steps.costs
+    ):
+        return finding
+    step_ms = seen.steps.step_ms
+    left = step_ms / bounds.high - fmean(item.transfer_ms for item in seen.steps.costs)
+    if left <= 0:
+        return finding
+    return msgspec.structs.replace(
+        finding, estimated_speedup=msgspec.structs.replace(bounds, high=step_ms / left)
+    )
 
 
 def _speedup(finding: Finding, removed: PredictedRemoval, interval: Interval | None) -> Speedup | None:

@@ -18,6 +18,7 @@ from aorta.diagnosis.judge import weigh
 from aorta.diagnosis.model import Modelled
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.prediction import predicted, within_noise
+from aorta.diagnosis.rank import RankCosts
 from aorta.diagnosis.symptoms import cost_ms
 from aorta.metrics.another_run import Repeat
 from aorta.metrics.launches import Launches
@@ -156,7 +157,9 @@ def test_what_the_replay_misses_of_other_steps_widens_the_range() -> None:
 def test_a_replay_that_misses_other_steps_predicts_nothing() -> None:
     item = finding("data_loading", [1])
     withheld = modelled(late_loader(transfers=[60, *[10] * 9]))
-    assert predicted(FINDINGS[item.kind], item, withheld, TRACES) == (item, None)
+    found, what = predicted(FINDINGS[item.kind], item, withheld, TRACES)
+    assert found.estimated_speedup is not None
+    assert (found.estimated_speedup.expected, what) == (None, None)
     assert withheld.model is not None
     record = withheld.model.record([])
     assert record is not None
@@ -164,6 +167,29 @@ def test_a_replay_that_misses_other_steps_predicts_nothing() -> None:
     assert record.error_pct == pytest.approx(100 * 10 / 65)
     assert record.withheld is not None
     assert record.ideal_network_step_ms is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "transfer_ms", "high"),
+    [
+        ("straggler", 20.0, 100 / 60),  # 20 of 100 ms by the bounds, and 20 of exchange
+        ("data_loading", 20.0, 100 / 60),
+        ("straggler", 0.0, 100 / 80),
+        ("straggler", 80.0, 100 / 80),  # nothing would be left
+        ("communication", 20.0, 100 / 80),
+    ],
+)
+def test_exchanges_that_a_replay_misses_may_go_with_the_ranks_that_are_late(
+    kind: Kind, transfer_ms: float, high: float
+) -> None:
+    costs = [RankCosts(rank, 100.0, 20.0, 0.0, 0.0, 0.0, transfer_ms, {}) for rank in range(2)]
+    seen = changed(modelled(late_loader(transfers=[60, *[10] * 9])), costs=costs)
+    item = replace(finding(kind, [1]), estimated_speedup=Speedup(low=1.05, high=100 / 80))
+    found, _ = predicted(FINDINGS[kind], item, seen, TRACES)
+    assert found.estimated_speedup is not None
+    assert found.estimated_speedup.high == pytest.approx(high)
+    without = predicted(FINDINGS[kind], item, changed(seen, model=None), TRACES)
+    assert without == (item, None)
 
 
 def two_exchanges(steps: int) -> Records:
