@@ -33,7 +33,7 @@ def test_a_slow_rank_stands_where_earlier_runs_agree_and_not_where_they_scatter(
     apart = several(tmp_path / "apart", 60.0, 100.0, 60.0, 100.0)
     lost = made(tmp_path / "apart", 1, apart, **SLOW)
     assert lost.verdict.kind == "healthy"
-    assert "4 other runs of the same thing" in lost.verdict.statement
+    assert "4 other runs of the same program" in lost.verdict.statement
     answer = measured(lost, "straggler")
     assert not answer.fired
     assert answer.value == measured(found, "straggler").value

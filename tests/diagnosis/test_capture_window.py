@@ -10,7 +10,8 @@ from aorta.metrics.launches import Launches
 
 
 @pytest.mark.parametrize(
-    ("kernels_ms", "said"), [(16.0, "kernels ran 16.0 ms"), (38.0, None), (37.9, "kernels ran 37.9 ms")]
+    ("kernels_ms", "said"),
+    [(16.0, "kernels ran for 16.0 ms"), (38.0, None), (37.9, "kernels ran for 37.9 ms")],
 )
 def test_kernels_tell_what_of_the_windows_is_compute(kernels_ms: float, said: str | None) -> None:
     """Of 40 ms, 2 ms are 5 %: as much is not worth a note."""

@@ -322,7 +322,7 @@ def test_a_gain_within_what_other_runs_differ_by_is_noise(repeats: tuple[float, 
     )
     assert (why is not None) is noise
     if why is not None:
-        assert "20 % of the step would be gained, and by 4 other runs of the same thing 30 %" in why
+        assert "20 % of the step would be gained, and by 4 other runs of the same program 30 %" in why
 
 
 def test_a_run_whose_cause_was_taken_away_with_doubt_hides_no_finding() -> None:
