@@ -6,7 +6,7 @@
 
 Without files it checks the package, README.md and docs/. It prints each place and exits with 1 if there is
 one. A docstring does not begin with "Of", "Those", "That of", "With which" or "As many". Rates are said "per
-step", not "a step". Sentences of a document average under 20 words. Its prose lines have at most 100 columns.
+step", not "a step". Words such as "nobody" and "from which on" are named. Sentences of a document average under 20 words. Its prose lines have at most 100 columns.
 
 `--counts` prints how long sentences are and how often the phrases above occur, in pages, in strings that are
 no docstrings, and in docstrings. A revision such as a tag gives the same for an older version. Sentences of
@@ -32,6 +32,8 @@ _AMOUNTS = (
 )
 _UNITS = "step|rank|node|call|sample|epoch|run|kernel|scenario|second|GPU|process|line|minute|hour"
 RATE = re.compile(rf"\b(?:{_AMOUNTS}) an? (?:{_UNITS})\b|\banew\b|\bby turns\b", re.IGNORECASE)
+TRANSLATED = re.compile(r"\b(?:no|some|any|every)body \w+|\bfrom which on\b|\bwhoever\b", re.IGNORECASE)
+"""Words for people where a rank, a program or a user is meant, and a limit that is not named."""
 MEAN_WORDS, COLUMNS = 20, 100
 SHORTEST, LONG = 6, 25
 """Words of a sentence that counts, and words above which it is long."""
@@ -146,6 +148,8 @@ def _in_code(name: str, text: str) -> Iterator[str]:
             continue
         for match in RATE.finditer(node.value):
             yield f"{name}:{node.lineno}: {match[0]!r}: say it with 'per', 'again' or 'in turn'"
+        for match in TRANSLATED.finditer(node.value):
+            yield f"{name}:{node.lineno}: {match[0]!r}: name the rank, the program, the user or the limit"
     yield from _long_strings(name, text)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
@@ -189,6 +193,8 @@ def _in_page(name: str, text: str) -> Iterator[str]:
             yield f"{name}:{number}: {len(line)} columns, at most {COLUMNS}"
         for match in RATE.finditer(line):
             yield f"{name}:{number}: {match[0]!r}: say it with 'per', 'again' or 'in turn'"
+        for match in TRANSLATED.finditer(line):
+            yield f"{name}:{number}: {match[0]!r}: name the rank, the program, the user or the limit"
     sentences = [len(part.split()) for part in re.split(r"(?<=[.!?:;])\s+|\n\n", "\n".join(prose))]
     sentences = [words for words in sentences if words > 2]
     if sentences and sum(sentences) / len(sentences) > MEAN_WORDS:

@@ -26,7 +26,7 @@ def test_output_that_cannot_be_written_is_said(tmp_path: Path, words: tuple[str,
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "aorta: cannot write the output: No space left on device",
-        "  hint: redirect it to where there is room",
+        "  hint: redirect it to a place with free space",
     ]
 
 

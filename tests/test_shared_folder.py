@@ -186,7 +186,7 @@ def test_an_endless_view_of_rocpd_is_refused(tmp_path: Path) -> None:
             ' SELECT 1 AS pid, id AS start, id + 1 AS "end", 0 AS agent_type_index, 0 AS stream_id,'
             " 0 AS queue_id, id AS corr_id, 'k' AS name FROM n;"
         )
-    with pytest.raises(ArtefactError, match=r"damaged|more rows than the file can hold"):
+    with pytest.raises(ArtefactError, match=r"damaged|more rows than the file can contain"):
         rocprof_rocpd.read(path)
 
 

@@ -49,7 +49,7 @@ def unpack(packed: Packed) -> Column:
     except zlib.error as error:
         raise ArtefactError(f"a packed column is damaged ({error})") from error
     if len(text) != size:
-        raise ArtefactError(f"a packed column of {packed.count} numbers holds {len(text)} bytes")
+        raise ArtefactError(f"a packed column of {packed.count} numbers contains {len(text)} bytes")
     return np.cumsum(np.frombuffer(text, dtype="<i8"), dtype=np.int64)
 
 

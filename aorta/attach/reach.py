@@ -60,7 +60,7 @@ def running_jobs(job: str, user: str, call: Caller) -> list[RunningJob]:
         raise SchedulerError(f"job {job}: {answer.complaint}", "squeue --me lists your jobs")
     if not rows:
         raise SchedulerError(
-            f"Slurm's queue does not hold job {job}: it ended some time ago, or never existed",
+            f"Slurm's queue does not contain job {job}: it ended some time ago, or never existed",
             f"sacct -j {name[1]} shows ended jobs; squeue --me lists yours",
         )
     rows = [row for row in rows if row[0] == name[1]] or rows
@@ -71,7 +71,7 @@ def running_jobs(job: str, user: str, call: Caller) -> list[RunningJob]:
         )
     running = [row for row in rows if row[3] == "RUNNING"]
     if not running:
-        hint = _HINTS.get(state, f"it has ended: sacct -j {name[1]}, and aorta analyze for what it left")
+        hint = _HINTS.get(state, f"it has ended: sacct -j {name[1]}, and aorta analyze shows its results")
         raise PlanError(f"job {job} is {state}, not RUNNING", hint)
     if len(running) > 1 and any("+" not in row[0] for row in running):
         names = ", ".join(row[0] for row in running[:8])

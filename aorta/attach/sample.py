@@ -91,7 +91,9 @@ def _py_spy() -> str:
     beside = Path(sys.executable).with_name("py-spy")
     found = str(beside) if beside.is_file() else shutil.which("py-spy")
     if found is None:
-        raise RunError("py-spy is not installed beside aorta", "pip install py-spy, or run make setup again")
+        raise RunError(
+            "py-spy is not installed together with aorta", "pip install py-spy, or run make setup again"
+        )
     return found
 
 

@@ -55,7 +55,7 @@ class ClusterDir:
             raise ClusterError(f"cluster folder {self.root} is not an absolute path", hint)
         if not _SAFE_PATH.fullmatch(str(self.root)):
             raise ClusterError(
-                f"cluster folder {self.root}: slurm.conf cannot hold some of these characters", hint
+                f"cluster folder {self.root}: slurm.conf cannot contain some of these characters", hint
             )
         if len(str(self.mysql_socket)) > _LONGEST_SOCKET_PATH:
             raise ClusterError(

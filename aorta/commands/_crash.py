@@ -43,7 +43,7 @@ def fault(error: Exception, about: str = "") -> AortaError:
     if isinstance(error, ChildProcessError) and error.errno is None:
         return ArtefactError(
             f"{what}{error}",
-            "the system kills processes when memory runs out: take a larger machine, or fewer traces",
+            "the system kills processes when memory runs out: use a larger machine, or fewer traces",
         )
     path = _written(error)
     shown = f"report {path}" if path is not None else "report the lines above"

@@ -44,7 +44,7 @@ def say_json(value: object) -> None:
 
 
 def say_encoded(line: str) -> None:
-    """Print a line for another process of aorta, in which nothing may change: whoever made it masked it.
+    """Print a line for another process of aorta unchanged, because its author has masked secrets.
 
     Raises:
         AortaError: it cannot be written, such as to a full disk.
@@ -64,7 +64,8 @@ def _print(text: str, *, err: bool = False, nl: bool = True) -> None:
 def unwritten(error: Exception) -> AortaError:
     """Return the message for output that cannot be written."""
     return AortaError(
-        f"cannot write the output: {getattr(error, 'strerror', error)}", "redirect it to where there is room"
+        f"cannot write the output: {getattr(error, 'strerror', error)}",
+        "redirect it to a place with free space",
     )
 
 

@@ -138,5 +138,5 @@ def _one(
 
 def _empty(report: ScenarioReport) -> Problem:
     state = report.analysis.data_quality.state or "no marker says how it ended"
-    reason = f"{report.scenario.name}: {report.run.root.name} holds no usable step record (state: {state})"
+    reason = f"{report.scenario.name}: {report.run.root.name} contains no usable step record (state: {state})"
     return Problem(file=str(report.run.root), reason=reason)

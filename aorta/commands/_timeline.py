@@ -48,7 +48,7 @@ def of_run(run: RunDir) -> tuple[Content, Traces]:
     ]
     if not starts:
         raise ArtefactError(
-            f"{run.root} holds no step record, trace or sample", "there is nothing to put on a timeline"
+            f"{run.root} contains no step record, trace or sample", "there is nothing to put on a timeline"
         )
     # A rank's records may be on another node's clock than the reference: all of a node move together.
     moved = {rank: aligned.shift_ns.get(rank, shift.get(host, 0)) for rank, host in hosts.items()}

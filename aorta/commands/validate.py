@@ -101,7 +101,9 @@ def command(**options: Any) -> int:
         ended = 128 + stopped.number
     trials = read_trials(folder)
     if not trials and not ended:
-        raise PlanError(f"{folder.root} holds no run of a validation", "name the folder of one with --into")
+        raise PlanError(
+            f"{folder.root} contains no run of a validation", "name the folder of one with --into"
+        )
     result = score(in_order(matrix.cells, trials))
     path = ValidationDir.document(docs_folder(options["docs"], RESULTS), matrix.name)
     _write(path, document(matrix, result, made_by=_made_by(options)))

@@ -80,7 +80,7 @@ def read_site(environ: Mapping[str, str] = os.environ) -> SiteDefaults:
     tree = {} if tree is None else tree
     if not isinstance(tree, dict) or not set(tree) <= {"config", "submit"}:
         raise ConfigError(
-            f"{path} holds {sorted(map(str, tree)) if isinstance(tree, dict) else type(tree).__name__}",
+            f"{path} contains {sorted(map(str, tree)) if isinstance(tree, dict) else type(tree).__name__}",
             "its blocks are config (keys of a configuration) and submit (options of aorta submit)",
         )
     config, submit = tree.get("config") or {}, tree.get("submit") or {}

@@ -1,7 +1,8 @@
 """The modules inside of models whose methods a program calls, `model.loss(batch)`, and not the model itself.
 
-A call of a model is the forward pass, with all that it calls. Of a method nobody knows, but each module that
-it calls is a piece of the forward pass. Which ones a program calls itself is learned from a few steps.
+A call of a model is the forward pass, with everything that it calls. It is not known if a method is one, but
+each module that it calls is a piece of the forward pass. Which ones a program calls itself is learned from a
+few steps.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class InnerModules:
 
     def __init__(self) -> None:
         self.called: set[int] | None = None
-        """Modules that were called with gradients; None: nobody wants to know."""
+        """Modules that were called with gradients; None if they are not needed."""
         self.known: set[int] = set()
         """Modules whose calls are pieces of a forward pass."""
 

@@ -7,7 +7,7 @@ MEMORY = 8
 USUAL = 2
 """Earlier steps among them that held a thing which belongs to the rhythm of the steps."""
 FEW = 3
-"""Times from which on the share of the time tells whether a thing is rare."""
+"""Fewest times after which the share of the time shows if a thing is rare."""
 MUCH = 0.2
 """Share of the time: steps that take more of it belong to the training, however few they are."""
 

@@ -275,8 +275,8 @@ class ShardedExchange:
             self._before[id(module), way] = tape, self._collectives.clock.mark(self._compute())
 
     def _close(self, module: nn.Module, way: str) -> None:
-        """Compute stood still until this block's own weights were there; weights that were kept from an
-        earlier step made nobody wait.
+        """Compute stood still until this block's own weights were there; weights kept from an earlier step
+        cause no wait.
         """
         opened, tape = self._before.pop((id(module), way), None), self._collectives.tape()
         # One of an earlier step is left where a hook of the program's own lies between ours.

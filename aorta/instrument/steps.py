@@ -94,7 +94,7 @@ class TakenTimes:
         end: ns at which it ends.
         pieces: in any order; parts outside the step are ignored.
         communication_observed: whether every collective of the step is among the pieces. Without that there
-            is neither a breakdown nor an overlap: a backward pass may then hide communication that nobody
+            is neither a breakdown nor an overlap: a backward pass may then hide communication that was not
             timed.
         copies_timed: whether host-device copies are among the pieces.
     """

@@ -209,7 +209,7 @@ def program(command: Sequence[str], project: Path) -> None:
     if words and words[0].endswith((".py", ".sh")) and not (project / words[0]).is_file():
         raise PlanError(f"the program {words[0]} does not exist in {project}", "name it from that folder")
     if any("\n" in word or "\0" in word for word in command):
-        raise PlanError("an argument of the program holds a line break", "put it into a file")
+        raise PlanError("an argument of the program contains a line break", "put it into a file")
 
 
 def sbatch_lines(lines: Sequence[str]) -> None:
@@ -221,8 +221,8 @@ def sbatch_lines(lines: Sequence[str]) -> None:
     for line in lines:
         if any(ord(char) < 32 or ord(char) == 127 for char in line):
             raise PlanError(
-                f"--sbatch-line {line!r} holds a line break or a control character",
-                "give each option in a line of its own",
+                f"--sbatch-line {line!r} contains a line break or a control character",
+                "give each option in a separate --sbatch-line",
             )
         try:
             words = shlex.split(line.removeprefix("#SBATCH").strip())
@@ -230,7 +230,7 @@ def sbatch_lines(lines: Sequence[str]) -> None:
             raise PlanError(f"--sbatch-line {line!r}: {error}") from error
         if not words or not words[0].startswith("--") or any(re.match(r"-[^-]", word) for word in words):
             raise PlanError(
-                f"--sbatch-line {line!r} does not hold options in their long form",
+                f"--sbatch-line {line!r} does not contain options in their long form",
                 "write them as --mem=32G --exclude=node7",
             )
         for word in words:

@@ -182,7 +182,7 @@ def check_mount(mount: Mount, text: str | None = None) -> None:
         if not pure.is_absolute() or ".." in pure.parts or len(pure.parts) < 2:
             raise _wrong_mount(text or path, f"{path!r} is no absolute path below /")
         if any(char in ",:" or ord(char) < 32 or ord(char) == 127 for char in path):
-            raise _wrong_mount(text or path, f"{path!r} holds a comma, a colon or a control character")
+            raise _wrong_mount(text or path, f"{path!r} contains a comma, a colon or a control character")
 
 
 def _wrong_mount(text: str, why: str) -> ConfigError:

@@ -109,7 +109,7 @@ def _check(words: Sequence[str], known: frozenset[str]) -> None:
     options = {word.partition("=")[0] for word in words if word.startswith("-")}
     if "--" in words:
         raise ConfigError(
-            "ROCPROF_ARGS holds --, after which rocprofv3 expects the program",
+            "ROCPROF_ARGS contains --, after which rocprofv3 expects the program",
             "leave it out: aorta adds the rank's program",
         )
     if options & _SUMMARIES and options <= _OF_SUMMARIES:

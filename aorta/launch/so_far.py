@@ -26,7 +26,7 @@ _PLACES = 48
 """Number of places at which a file is read, from its start to its end."""
 _MOST_RANKS = 64
 _SLOWER = 1.25
-"""Times the step at the start, from which on a run is said to slow down."""
+"""A run has slowed down if its step takes at least this many times the step at the start."""
 _WAITS = 0.1
 """Share of the step that the others must wait longer than a rank, for it to be named."""
 _NS_PER_MS = 1e6
@@ -59,7 +59,7 @@ class SoFar:
     Attributes:
         step_ms: median of the newest steps of rank 0.
         start_ms: median of its first steady steps. None if not known.
-        slower_since: the step from which on it is slower. None if it is not.
+        slower_since: the first step since which it is slower. None if it is not.
         parts: mean share of the step by part, over ranks and newest steps. Empty if not timed.
         waited_for: the rank that the others wait for, and how long. None if none stands out.
         stands_still_s: how long no rank of the job has gone on; None: a node goes on.
@@ -152,7 +152,7 @@ def _comm_ms(line: _Line) -> float:
 
 
 def _slowed(path: Path, now_ms: float) -> tuple[float | None, int | None]:
-    """The step time at the start, and the step from which on it is longer; None where it is not."""
+    """The step time at the start, and the first step since which it is longer. None if it is not."""
     places = _places(path)
     steady = [block for block in places if block]
     if len(steady) < 3:

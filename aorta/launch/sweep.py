@@ -140,7 +140,7 @@ def _check(request: SweepRequest) -> None:
     fixed = {text.partition("=")[0] for text in request.overrides}
     both = sorted(fixed & set(request.over))
     if both:
-        raise PlanError(f"{both[0]} is in --over and in --override", "remove it from --override")
+        raise PlanError(f"{both[0]} is in both --over and --override", "remove it from --override")
     if request.strong is None:
         return
     if BATCH in fixed | set(request.over):

@@ -129,7 +129,7 @@ def match_timelines(
     if len(timelines) == 1:
         return MatchedCollectives(timelines=timelines, matched=(), unmatched=0)
     if not any(len(timeline.calls) for timeline in timelines.values()):
-        return "the records hold no collectives"
+        return "the records contain no collectives"
     joined = join({rank: timeline.calls for rank, timeline in timelines.items()})
     if not joined.whole.any():
         return "no collective could be matched across ranks"

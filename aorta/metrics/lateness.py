@@ -108,8 +108,8 @@ def pattern(late: NDArray[np.bool_], stretch: NDArray[np.int64]) -> tuple[Patter
         stretch: the unbroken stretch of steps that each one lies in, as counted by
             `MatchedCollectives.stretches`.
 
-    The lateness that stays begins where fewest steps contradict it: late ones before, punctual ones after. Of
-    the steps between two stretches nobody knows, so that lateness in both is no one-off.
+    Persistent lateness begins where the fewest steps contradict it: late steps before, punctual steps after.
+    The steps between two stretches are unknown, so lateness in both is not one-off.
     """
     count = len(late)
     before = np.concatenate(([0], np.cumsum(late)))

@@ -15,8 +15,8 @@ from aorta.metrics.trace_steps import StepWindows, steps_of
 SHORT_GAP_NS = 200_000
 """A launch takes 5 to 50 µs of the host with what Python does around it."""
 _BLOCKED = 3.0
-"""A driver call that takes so many times what the quickest tenth of the launches take waits for the GPU: for
-room in its queue.
+"""A driver call that takes this many times as long as the quickest tenth of the launches waits for the GPU:
+for room in its queue.
 """
 _MIN_ALONE = 3
 """Undisturbed runs of a kernel that make its usual time known."""

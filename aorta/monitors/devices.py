@@ -95,7 +95,8 @@ def visible(devices: Sequence[Device], environment: Mapping[str, str], vendor: V
         names = ["CUDA_VISIBLE_DEVICES"]
         if _order_unknown(devices, environment):
             raise SourceError(
-                "CUDA_VISIBLE_DEVICES holds indices, this node has several GPU models, and CUDA_DEVICE_ORDER "
+                "CUDA_VISIBLE_DEVICES contains indices, this node has several GPU models, and "
+                "CUDA_DEVICE_ORDER "
                 "is not PCI_BUS_ID: set it to PCI_BUS_ID, or name the GPUs by UUID"
             )
     else:

@@ -71,7 +71,7 @@ def decode(data: bytes, source: str, rank: int | None = None) -> Recording:
     content = _plain(data, source)
     entries = content.get("entries") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(entries, list):
-        raise ArtefactError(f"{source}: holds no list of entries", HINT)
+        raise ArtefactError(f"{source}: contains no list of entries", HINT)
     if len(entries) > _MOST_CALLS:
         raise ArtefactError(f"{source}: more than {_MOST_CALLS} entries", HINT)
     groups = _groups(content.get("pg_config"))

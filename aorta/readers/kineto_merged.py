@@ -110,7 +110,7 @@ def _content(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         raise ArtefactError(f"{path}: {error.strerror}") from error
     except (GzipDamageError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ArtefactError(
-            f"{path}: it holds several ranks and is incomplete ({error})",
+            f"{path}: it contains several ranks and is incomplete ({error})",
             "merge the traces again, or give them as they were",
         ) from error
     events = found.pop("traceEvents", []) if isinstance(found, dict) else found

@@ -145,7 +145,8 @@ class TableColumns:
         jobs = sorted({str(value) for value in self.values("job")})
         if len(jobs) > 1:
             raise ArtefactError(
-                f"{self.path}: column {self.known['job'][0]} holds {len(jobs)} jobs: {', '.join(jobs[:4])}",
+                f"{self.path}: column {self.known['job'][0]} contains {len(jobs)} jobs: "
+                f"{', '.join(jobs[:4])}",
                 "write one file per job",
             )
 

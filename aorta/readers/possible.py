@@ -104,12 +104,12 @@ def _within_capture(trace: Trace, found: dict[str, int]) -> Trace:
         known = host.start_ns[(host.start_ns >= first) & (host.start_ns <= last)]
         outside |= gpu.start_ns < int(known.min(initial=low)) - _BEFORE_HOST_NS
     if outside.any() and _exceptions(outside, len(gpu)):
-        found["lie outside the capture"] = int(outside.sum())
+        found["are outside the capture"] = int(outside.sum())
         trace = _drop_gpu(trace, outside)
     trace = _end_in_capture(trace, last, found)
     strange = (host.start_ns < first) | (host.end_ns > last)
     if strange.any() and _exceptions(strange, len(host)):
-        found["on the host lie outside the capture"] = int(strange.sum())
+        found["on the host are outside the capture"] = int(strange.sum())
         trace = replace(trace, host=take(host, ~strange))
     return trace
 

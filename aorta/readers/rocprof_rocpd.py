@@ -68,7 +68,7 @@ def _rows(database: Database, view: str, columns: tuple[str, ...]) -> list[dict[
     most = size_of(database.plain) // _LEAST_ROW_BYTES
     for row in cursor:
         if len(rows) > most:
-            raise ArtefactError(f"{database.path}: the view {view} gives more rows than the file can hold")
+            raise ArtefactError(f"{database.path}: the view {view} gives more rows than the file can contain")
         rows.append(dict.fromkeys(columns) | dict(zip(present, row, strict=True)))
     return rows
 

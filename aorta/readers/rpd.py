@@ -89,7 +89,7 @@ def _rows(database: Database, table: str, columns: tuple[str, ...]) -> Iterator[
     query = f'SELECT {quoted} FROM "{table}" ORDER BY "start"'  # noqa: S608 (constants)
     for count, row in enumerate(database.connection.execute(query)):
         if count > most:
-            raise ArtefactError(f"{database.path}: {table} gives more rows than the file can hold")
+            raise ArtefactError(f"{database.path}: {table} gives more rows than the file can contain")
         yield dict.fromkeys(columns) | dict(zip(present, row, strict=True))
 
 

@@ -125,7 +125,7 @@ def _read_file(item: _File) -> _Found:
                 break
     except OSError as error:
         reason = f"cannot be read: {error.strerror}"
-    reason = reason or broken.reason or (None if parts else "holds no step record")
+    reason = reason or broken.reason or (None if parts else "contains no step record")
     steps = StepColumns.joined(parts)
     return rank, steps, [Problem(file=path.name, reason=reason)] if reason else []
 

@@ -90,7 +90,7 @@ LABELS: dict[str, tuple[str, str]] = {
     "allocator_peak_pct": ("peak of the program's tensors", "%"),
     "driver_pct": ("in use by the driver's counter", "%"),
     "alloc_retries_per_step": ("failed allocations that were repeated, per step", ""),
-    "fragmentation": ("reserved GPU memory that holds no tensor", "share"),
+    "fragmentation": ("reserved GPU memory that does not belong to tensors", "share"),
     "GPU memory, by the monitor": ("GPU memory in use, according to the monitor", "%"),
     "GPU memory, by the allocator": ("GPU memory in tensors, according to the allocator", "%"),
     "the job's memory limit on a node": ("memory of the job, share of its limit on a node", "%"),

@@ -16,7 +16,7 @@ from aorta.report.text import number, ranks
 from aorta.units import rank_words
 
 MOST = 0.5
-"""Share of a rank's extra time from which on it is the time of one line of code."""
+"""A line of code explains a rank's extra time if it takes at least this share of it."""
 OTHERS = "the other ranks"
 
 

@@ -144,7 +144,7 @@ def _exported(report: Path, export: Path, program: str, keep: bool) -> bool:
             scrub(part)
             held = still_in(part, os.environ)
             if held:
-                say(f"{LOST}export of {report.name}: it holds the value of {', '.join(held)}")
+                say(f"{LOST}export of {report.name}: it contains the value of {', '.join(held)}")
                 return False
         give_usual_permissions(part)
         part.replace(export)
@@ -182,7 +182,7 @@ def _keep_private(path: Path) -> None:
     if known and not held:
         return
     path.chmod(0o600)
-    what = f"holds the value of {', '.join(held)}" if held else "may hold command lines"
+    what = f"contains the value of {', '.join(held)}" if held else "may contain command lines"
     say(f"{path.name}: readable only by its owner, because it {what}")
 
 
@@ -202,5 +202,5 @@ def _rocprof(folder: Path, rank: int, stats: summary_stats.Stats, keep: bool) ->
             elif path.suffix == ".db":
                 summary_stats.add_rocpd(path, stats)
         except (OSError, sqlite3.Error, msgspec.DecodeError) as error:
-            say(f"{LOST}{path.name}: {error}; it may hold environment variables, so do not share it")
+            say(f"{LOST}{path.name}: {error}; it may contain environment variables, so do not share it")
     say(f"rank {rank}: rocprofv3's files read")

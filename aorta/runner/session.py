@@ -75,7 +75,7 @@ def refuse_repeat(options: NodeOptions) -> None:
         return
     if seen.attempt == options.attempt:
         raise RunError(
-            f"{options.run_dir.root} already holds attempt {options.attempt} of job {options.job_id} "
+            f"{options.run_dir.root} already contains attempt {options.attempt} of job {options.job_id} "
             f"(node {options.node_index} is {seen.state})",
             "submit a new job; a run is never overwritten",
         )
@@ -113,7 +113,7 @@ def _rotate(run: RunDir, options: NodeOptions) -> None:
         return
     if number >= options.attempt:
         raise RunError(
-            f"{run.root} holds attempt {number}, but this is attempt {options.attempt}",
+            f"{run.root} contains attempt {number}, but this is attempt {options.attempt}",
             "submit a new job; a run is never overwritten",
         )
     target = run.attempt(number)

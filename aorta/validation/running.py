@@ -134,7 +134,7 @@ def keep(folder: ValidationDir, trial: Trial, told: Callable[[Trial], None]) -> 
         append_line(folder.trials, msgspec.json.encode(trial).decode())
     except OSError as error:
         raise ArtefactError(
-            f"{folder.trials}: {error.strerror}", "free space, then continue with --into"
+            f"{folder.trials}: {error.strerror}", "free some space, then continue with --into"
         ) from error
     told(trial)
 

@@ -46,7 +46,7 @@ def call_missing(folder: Path) -> None:
     """The rank takes another branch: it waits for a key that is never set, and misses the next exchange."""
     del folder
     store = dist.distributed_c10d._get_default_store()
-    store.get("a key that nobody sets")
+    store.get("a key that is never set")
 
 
 def checkpoint_lock(folder: Path) -> None:

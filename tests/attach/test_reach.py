@@ -55,7 +55,7 @@ def test_a_job_that_cannot_be_looked_at_is_refused_with_the_reason(job, rows, wo
 
 def test_a_job_that_slurm_has_forgotten():
     unknown = queue(code=1, err="slurm_load_jobs error: Invalid job id specified")
-    with pytest.raises(SchedulerError, match="does not hold job 7"):
+    with pytest.raises(SchedulerError, match="does not contain job 7"):
         running_jobs("7", "me", unknown)
     with pytest.raises(SchedulerError, match="Unable to contact"):
         running_jobs("7", "me", queue(code=1, err="Unable to contact slurm controller"))

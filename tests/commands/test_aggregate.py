@@ -99,7 +99,7 @@ def test_failed_and_half_written_runs_are_named_and_cost_only_themselves(tmp_pat
     assert aggregate.scenarios[0].verdict.kind == "healthy"
     assert [item.scenario for item in aggregate.scenarios] == ["1node", "2node", "4node"]
     assert any(
-        problem.reason.startswith("4node: run_104 holds no usable step record")
+        problem.reason.startswith("4node: run_104 contains no usable step record")
         for problem in aggregate.missing
     )
     assert "| 2node | 102 | failed |" in text

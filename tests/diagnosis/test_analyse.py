@@ -209,7 +209,7 @@ def test_records_without_communication_are_not_zero_communication(tmp_path: Path
     silent = made(tmp_path / "a", hidden_comm_ms=0.0, exposed_comm_ms=0.0)
     assert measured(silent, "communication").value is None
     assert "contain no communication" in (measured(silent, "communication").reason or "")
-    assert "the records hold no collectives" in (measured(silent, "straggler").reason or "")
+    assert "the records contain no collectives" in (measured(silent, "straggler").reason or "")
     alone = made(tmp_path / "b", ranks_per_node=1)
     assert measured(alone, "communication").value == 0.0
     hidden = made(tmp_path / "c", exposed_comm_ms=0.0)

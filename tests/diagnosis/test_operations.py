@@ -40,7 +40,9 @@ def test_s_is_said_only_where_it_is_over_1(tmp_path: Path, slow: int, said: str)
     assert (found.slowdown.value < 1) is (slow == 0)
 
 
-@pytest.mark.parametrize(("stages", "said"), [(4, []), (8, ["operations.csv: it holds 4 of 8 stages"])])
+@pytest.mark.parametrize(
+    ("stages", "said"), [(4, []), (8, ["operations.csv: the timeline contains 4 of 8 stages"])]
+)
 def test_stages_that_the_file_lacks_are_named(tmp_path: Path, stages: int, said: list[str]) -> None:
     path = tmp_path / "operations.csv"
     path.write_text(as_csv(pipeline("1f1b", 4, 4, lambda *_: 10 * MS, steps=4)), encoding="utf-8")

@@ -78,7 +78,7 @@ def test_a_format_of_the_users_is_the_only_one() -> None:
         ("--kernel-trace --kernel-symbols", "no option --kernel-symbols"),
         ("--kernel-trace -o mine", "sets -o"),
         ("--kernel-trace 'open", "No closing quotation"),
-        ("--kernel-trace -- --stats", "holds --, after which"),
+        ("--kernel-trace -- --stats", "contains --, after which"),
         ("--stats", "only a summary and no trace"),
         ("-S --output-format json", "only a summary and no trace"),
     ],

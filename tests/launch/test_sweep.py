@@ -191,7 +191,11 @@ def test_weak_scaling_keeps_each_rank_its_batch(config: Path) -> None:
         ((1, 2), {"strong": 8, "overrides": ("training.batch_size=4",)}, "--strong sets training.batch_size"),
         ((1, 2), {"strong": 8, "own_program": True}, "your own program"),
         ((1,), {}, "nothing varies"),
-        ((1,), {"over": {"training.seed": ("1",)}, "overrides": ("training.seed=2",)}, "in --override"),
+        (
+            (1,),
+            {"over": {"training.seed": ("1",)}, "overrides": ("training.seed=2",)},
+            "in both --over and --override",
+        ),
         ((1,), {"over": {"training.seed": ("1", "01")}}, "seed=1 and seed=01 are the same"),
     ],
 )

@@ -176,7 +176,7 @@ def test_clocks_are_joined_through_a_third_machine() -> None:
 
 def test_records_without_collectives_say_so() -> None:
     records = {rank: [step(0, (0, 40), rank=rank, compute=[(0, 20)])] for rank in (0, 1)}
-    assert match_collectives(records, {0: "a", 1: "a"}) == "the records hold no collectives"
+    assert match_collectives(records, {0: "a", 1: "a"}) == "the records contain no collectives"
 
 
 def test_calls_without_numbers_match_by_order_where_counts_agree() -> None:

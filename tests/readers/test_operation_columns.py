@@ -147,7 +147,7 @@ def test_several_jobs_in_one_file_are_refused(tmp_path: Path) -> None:
         )
 
     assert len(read_operations(table(tmp_path / "one.csv", header, cells(1)))) == len(ROWS)
-    with pytest.raises(ArtefactError, match="column job holds 2 jobs: j0, j1"):
+    with pytest.raises(ArtefactError, match="column job contains 2 jobs: j0, j1"):
         read_operations(table(tmp_path / "two.csv", header, cells(2)))
 
 

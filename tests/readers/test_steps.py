@@ -140,7 +140,7 @@ def test_an_empty_file_is_a_problem_not_a_rank(run: RunDir) -> None:
     run.records(1).write_text("")
     found = read_steps(run)
     assert list(found.by_rank) == [0]
-    assert found.problems[0].reason == "holds no step record"
+    assert found.problems[0].reason == "contains no step record"
 
 
 def test_bytes_that_are_no_text_are_survived(run: RunDir) -> None:

@@ -90,7 +90,7 @@ def test_an_export_with_a_secret_where_no_version_had_one_is_kept_back(run, tmp_
     (run.nsys_reports / "x_rank0_h_1.nsys-rep").write_text("report")
     monkeypatch.setenv("MY_PASSWORD", "correct horse battery")
     export_node(run, 0)
-    said = "lost: export of x_rank0_h_1.nsys-rep: it holds the value of MY_PASSWORD"
+    said = "lost: export of x_rank0_h_1.nsys-rep: it contains the value of MY_PASSWORD"
     assert said in capsys.readouterr().out
     assert list(run.root.rglob("*.sqlite")) == []
 

@@ -218,7 +218,7 @@ def test_a_requeued_job_keeps_its_attempts_apart(tmp_path):
     assert job.start_in_slurm(0).wait(LIMIT_S) == 0, job.output(0)
     assert job.start_in_slurm(1).wait(LIMIT_S) == 0, job.output(1)
     assert job.start_in_slurm(1).wait(LIMIT_S) == 5
-    assert "already holds attempt 1 of job j" in job.output(2)
+    assert "already contains attempt 1 of job j" in job.output(2)
     assert read_json(RunDir(job.run.attempt(0)).status, RunStatus).attempt == 0
     assert (job.status.attempt, job.status.state) == (1, "completed")
     manifest = read_json(job.run.manifest, Manifest)

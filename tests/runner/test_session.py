@@ -106,7 +106,7 @@ def test_the_same_attempt_is_refused_on_every_node(tmp_path):
     Marker(first).begin()
     Marker(second).begin()
     for call in (lambda: session.prepare(first), lambda: session.join(second, 0, never)):
-        with pytest.raises(RunError, match="already holds attempt 3 of job j7"):
+        with pytest.raises(RunError, match="already contains attempt 3 of job j7"):
             call()
 
 

@@ -24,6 +24,8 @@ def check(path: Path, text: str) -> tuple[int, str]:
         ("a.py", 'x = 1\n"""Those that count."""\n', "a docstring begins with 'Those'"),
         ("a.py", 'words = f"{1} ms a step"\n', "'ms a step'"),
         ("a.md", "It takes 3 ms a step.\n", "'ms a step'"),
+        ("a.md", "One rank is late, and nobody waits.\n", "'nobody waits'"),
+        ("a.py", 'LATE = 0.1\n"""Share of the step from which on a rank is late."""\n', "'from which on'"),
         ("a.md", "word " * 21 + "\n", "columns, at most 100"),
         ("a.md", ("word " * 10 + "\n") * 3 + "end.\n", "words per sentence"),
     ],
@@ -37,6 +39,7 @@ def test_what_reads_like_a_translation_is_named(tmp_path, name, text, said):
     ("name", "text"),
     [
         ("a.py", '"""The slow ranks, 3 ms per step."""\nwords = "a step of a rank"\n'),
+        ("a.py", 'source = "nobody"\n'),
         ("a.md", "A step takes 3 ms.\n\n    " + "code " * 40 + "\n\n| a | " + "cell " * 40 + "|\n"),
     ],
 )

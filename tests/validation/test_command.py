@@ -109,5 +109,5 @@ def test_a_folder_without_runs_leaves_the_document_as_it_is(tmp_path: Path) -> N
     document = tmp_path / "validation.md"
     document.write_text("of an earlier validation")
     said = refused("validate", "--analyse-only", "--into", str(tmp_path / "empty"), "--docs", str(tmp_path))
-    assert "holds no run" in str(said)
+    assert "contains no run" in str(said)
     assert document.read_text() == "of an earlier validation"

@@ -329,7 +329,7 @@ def _statement(finding: Finding, seen: Observation) -> str:
         return _mesh.statement(finding)
     exposed = _exposed(seen)
     waits = exposed - _transfer(seen)
-    part = f", {waits:.1f} of it waiting for a slower rank" if waits >= 0.05 else ""
+    part = f", of which {waits:.1f} is waiting for a slower rank" if waits >= 0.05 else ""
     took = f"{exposed:.1f} of {seen.steps.step_ms:.1f} ms{part}"
     return f"Communication takes {value_words(finding)} % of the step, {took}."
 

@@ -34,7 +34,9 @@ _DEEPEST = 20
 _BLOCK_BYTES = 1 << 20
 """Bytes of leaf pages decoded at a time: their columns stay in a core's cache."""
 _WORTH_THREADS, _MOST_THREADS = 8, 4
-"""Blocks from which on threads help, and how many do before they wait for the interpreter."""
+"""Fewest blocks for which threads help, and the number of threads that help before they wait for the
+interpreter.
+"""
 _WIDEST = 126
 """Columns of a header whose length is a varint of one byte, if they are numbers."""
 _SLACK = 1200

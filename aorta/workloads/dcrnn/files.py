@@ -157,7 +157,8 @@ def _hdf5(path: Path) -> Readings:
             group = next((item for item in file.values() if "block0_values" in item), None)
             if group is None or "block1_values" in group:
                 raise ArtefactError(
-                    f"{path}: holds {', '.join(file)}, expected one pandas table with a single number type",
+                    f"{path}: contains {', '.join(file)}, expected one pandas table with a single number "
+                    f"type",
                     NPZ_HINT,
                 )
             values = _numbers(path, f"{group.name}/block0_values", group["block0_values"][()], 2)
@@ -236,7 +237,7 @@ def _member(path: Path, archive: np.lib.npyio.NpzFile, *wanted: str) -> NDArray[
     key = next((key for key in wanted if key in archive.files), None)
     if key is None:
         found = ", ".join(archive.files) or "nothing"
-        raise ArtefactError(f"{path}: holds {found}, expected {' or '.join(wanted)}")
+        raise ArtefactError(f"{path}: contains {found}, expected {' or '.join(wanted)}")
     try:
         member: NDArray[Any] = archive[key]
     except Exception as error:  # zip, zlib and numpy each have their own
@@ -250,7 +251,7 @@ def _numbers(path: Path, what: str, values: Any, dimensions: int) -> NDArray[Any
     if values.ndim != dimensions or 0 in values.shape:
         raise ArtefactError(f"{path}: {what}: shape {_shape(values)}, expected {dimensions} dimensions")
     if np.isinf(values).any():
-        raise ArtefactError(f"{path}: {what}: holds infinite numbers", "write NaN for a missing reading")
+        raise ArtefactError(f"{path}: {what}: contains infinite numbers", "write NaN for a missing reading")
     return values
 
 

@@ -20,14 +20,14 @@ from aorta.errors import ArtefactError
 def _latin1(text: str, encoding: str) -> bytes:
     # How protocol 2 of Python 3 writes bytes.
     if encoding != "latin1":
-        raise pickle.UnpicklingError(f"it holds text in the encoding {encoding!r}")
+        raise pickle.UnpicklingError(f"it contains text in the encoding {encoding!r}")
     return codecs.encode(text, "latin1")
 
 
 def _dtype(*arguments: Any) -> np.dtype[Any]:
     kind = np.dtype(*arguments)
     if kind.hasobject:
-        raise pickle.UnpicklingError("it holds an array of objects")
+        raise pickle.UnpicklingError("it contains an array of objects")
     return kind
 
 
@@ -74,5 +74,5 @@ def load(path: Path) -> Any:
     except Exception as error:  # a broken pickle fails in any way it likes
         raise ArtefactError(
             f"{path}: not read: {type(error).__name__}: {error}",
-            "save the N × N matrix as .npy: pickles may hold only numbers, text, lists, dicts and arrays",
+            "save the N × N matrix as .npy: pickles may contain only numbers, text, lists, dicts and arrays",
         ) from error

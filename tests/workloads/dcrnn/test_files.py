@@ -54,7 +54,7 @@ def test_hdf5_of_something_else_is_refused(tmp_path: Path) -> None:
     with h5py.File(path, "w") as file:
         file.create_group("other")
         file["plain"] = np.zeros(3)
-    with pytest.raises(ArtefactError, match=r"x\.h5: holds other, plain"):
+    with pytest.raises(ArtefactError, match=r"x\.h5: contains other, plain"):
         read_readings(path)
     path.write_bytes(b"text")
     with pytest.raises(ArtefactError, match=r"x\.h5: not a pandas table"):
@@ -76,11 +76,11 @@ def test_npz_of_readings(tmp_path: Path, key: str, channels: bool) -> None:
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
-        ({"speed": READINGS}, r"r\.npz: holds speed, expected readings or data"),
+        ({"speed": READINGS}, r"r\.npz: contains speed, expected readings or data"),
         ({"readings": READINGS[0]}, r"the readings: shape 3, expected 2 dimensions"),
         ({"readings": np.empty((0, 3))}, r"the readings: shape 0 × 3"),
         ({"readings": np.array([["a"]])}, r"expected an array of numbers, found <U1"),
-        ({"readings": np.where(READINGS == 60, np.inf, READINGS)}, "the readings: holds infinite numbers"),
+        ({"readings": np.where(READINGS == 60, np.inf, READINGS)}, "the readings: contains infinite numbers"),
         ({"readings": READINGS, "timestamps": np.arange(3)}, r"timestamps are int64 of 3, expected 2 times"),
         ({"readings": READINGS, "timestamps": np.zeros(2)}, r"timestamps are float64"),
     ],
@@ -196,7 +196,7 @@ def test_windows_made_beforehand(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="x has NaN outside channel 0"):
         read_windows(path, 0.0)
     np.savez(path, x=x)
-    with pytest.raises(ArtefactError, match="holds x, expected y"):
+    with pytest.raises(ArtefactError, match="contains x, expected y"):
         read_windows(path, 0.0)
     path.unlink()
     with pytest.raises(ArtefactError, match=r"train\.npz"):
