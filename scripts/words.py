@@ -6,7 +6,8 @@
 
 Without files it checks the package, README.md and docs/. It prints each place and exits with 1 if there is
 one. A docstring does not begin with "Of", "Those", "That of", "With which" or "As many". Rates are said "per
-step", not "a step". Words such as "nobody" and "from which on" are named. Sentences of a document average under 20 words. Its prose lines have at most 100 columns.
+step", not "a step". Words such as "nobody" and "from which on" are found. Sentences of a document average
+under 20 words. Its prose lines have at most 100 columns.
 
 `--counts` prints how long sentences are and how often the phrases above occur, in pages, in strings that are
 no docstrings, and in docstrings. A revision such as a tag gives the same for an older version. Sentences of
