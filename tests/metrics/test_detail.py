@@ -103,10 +103,10 @@ def test_without_steps_timed_as_a_whole_nothing_is_said_and_with_few_the_reason(
     assert detail_cost(steady_steps({})) is None
     few = detail_cost(steady_steps({0: train([10] * 6, [0, 1])}))
     assert few is not None
-    assert (few.ratio, few.reason) == (None, "2 steady steps timed part by part, 3 are needed")
+    assert (few.ratio, few.reason) == (None, "2 steady steps timed part by part, but 3 are needed")
     many = detail_cost(steady_steps({0: train([10] * 6, range(4))}))
     assert many is not None
-    said = "2 steady steps timed as a whole next to these steps, 3 are needed"
+    said = "2 steady steps timed as a whole next to these steps, but 3 are needed"
     assert (many.ratio, many.reason) == (None, said)
     none = detail_cost(steady_steps({0: train([10] * 6, [])}))
     assert none is not None
@@ -221,7 +221,7 @@ def test_a_capture_of_steps_that_no_other_is_timed_like_is_not_compared() -> Non
     records = {0: train([10] * 4 + [15] * 4, [4, 5, 6, 7])}
     found = profiler_overhead(records, lambda number: number >= 4)
     assert (found.ratio, found.inside_steps, found.outside_steps) == (None, 4, 0)
-    assert found.reason == "outside of the capture: 0 steady steps of their kind, 3 are needed"
+    assert found.reason == "outside of the capture: 0 steady steps of their kind, but 3 are needed"
 
 
 def test_a_step_without_a_profiler_is_one_before_the_capture() -> None:

@@ -44,7 +44,7 @@ def test_a_replica_without_all_its_ranks_is_not_judged(tmp_path: Path) -> None:
     few = [row for row in ROWS if row["rank"] != 5]
     made, ranks = whole_part(job(tmp_path, few))
     assert (sorted(set(made.rank.tolist())), ranks) == ([0, 1, 2, 3], 8)
-    assert made.said == ("replica 1 (ranks 4, 6, 7) lacks a rank of stage 1, and is not judged",)
+    assert made.said == ("replica 1 (ranks 4, 6, 7) lacks a rank of stage 1 and is not judged",)
     found = analyse_operations(job(tmp_path, few), "o.csv")
     assert (found.verdict.kind, found.verdict.ranks) == ("straggler", [SLOW_STAGE])
     assert (found.data_quality.ranks_expected, found.data_quality.ranks_seen) == (8, 4)

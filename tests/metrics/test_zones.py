@@ -32,4 +32,4 @@ def test_samples_long_enough_for_two_zones_tell_none() -> None:
         (100 * HOUR, 100 * HOUR + 20 * MINUTE), (100 * HOUR + 2 * MINUTE, 100 * HOUR + 3 * MINUTE)
     )
     assert isinstance(found, str)
-    assert "2 zones" in found
+    assert "2 different zones" in found

@@ -70,7 +70,7 @@ def test_one_trace_without_a_rank_is_rank_0_and_says_so(tmp_path: Path) -> None:
 def test_traces_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         write(tmp_path / name, [kernel("a", 1, 1)])
-    with pytest.raises(ArtefactError, match="which rank it is"):
+    with pytest.raises(ArtefactError, match="shows its rank"):
         read_traces([tmp_path])
     write(tmp_path / "rank3.json", [kernel("a", 1, 1)])
     found = read_traces([tmp_path])
