@@ -55,6 +55,6 @@ def _fewer(job: Operations) -> list[str]:
     if said is None or not 0 < seen < said:
         return []
     return [
-        f"the timeline contains {seen} of {said} stages: other stages are not judged; give the timeline of the "
-        "whole job"
+        f"the timeline contains {seen} of {said} stages: other stages are not judged; give the timeline of "
+        "the whole job"
     ]
