@@ -175,7 +175,7 @@ def test_layers_of_a_model_count_together() -> None:
     assert named(changed(seen, stacks={0: hooked(0, places=few), 1: hooked(1)})) == {}
 
 
-@pytest.mark.parametrize("samples", [40, 25])
+@pytest.mark.parametrize("samples", [40, 25, 11])
 def test_work_that_all_ranks_do_is_not_of_one_rank(samples: int) -> None:
     seen = run(hosts=(50.0, 10.0))
     stacks = {rank: hooked(rank, places=[place("write", 40 if rank == 0 else samples)]) for rank in (0, 1)}

@@ -166,7 +166,10 @@ def own_place(
     others = median(share for rank, share in shares.items() if rank not in ranks)
     if any(there[rank] < FEWEST or shares[rank] - others < longer[rank] / 2 for rank in ranks):
         return None
-    return where(chosen, ranks, ("other",))
+    found = where(chosen, ranks, ("other",))
+    # All ranks are at a place that they share, and the one that comes first waits there.
+    alone = found is not None and found.share - (found.longer or 0.0) <= _APART * found.share
+    return found if alone else None
 
 
 def _outside(record: InstrumentRecord, forward: bool) -> list[SampledFunction]:
