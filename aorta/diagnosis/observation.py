@@ -197,7 +197,7 @@ class Observation(Struct, frozen=True):
     monitored: ObservedDevices = field(default_factory=ObservedDevices)
     around: ObservedNodes = field(default_factory=ObservedNodes)
     recorded: ObservedRecords | None = None
-    """What the step records say by themselves. None if there are none."""
+    """The verdict of the step records alone. None if there are none."""
     model: Modelled | None = None
     """The replay, and the ranks that are late."""
     stall: Stall | None = None

@@ -44,7 +44,7 @@ class FollowedJob:
     label: str | None = None
     """Name that tells the job from others of its scenario: the point of a sweep."""
     results: Path | None = None
-    """Where to look for the run of a job that had none yet."""
+    """The folders in which a job's run may appear, if there is none yet."""
 
     @classmethod
     def of(cls, record: SubmittedJob) -> FollowedJob:

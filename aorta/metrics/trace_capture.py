@@ -21,7 +21,7 @@ from aorta.metrics.trace_work import GpuWork, common_steps, impossible_share, ti
 from aorta.units import NS_PER_MS, plural, rank_words
 
 FEWEST_STEPS = 3
-"""With fewer whole steps, an answer describes the capture rather than the steps."""
+"""Fewest whole steps for which an answer describes steps rather than the capture."""
 ALONE = "fewer than two ranks have whole steps in common"
 """The reason why nothing is charged where there is only one rank."""
 _IMPOSSIBLE = 0.1

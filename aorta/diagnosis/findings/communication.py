@@ -61,7 +61,7 @@ USUAL_BUCKET_MB = 25.0
 WAIT = "wait for the result of each asynchronous call within the step that made the call"
 """The change that lets the recorder time a call."""
 FEW_CALLS = 2
-"""With at most this many collectives per step, a larger bucket has nothing to join."""
+"""A larger bucket has nothing to join if there are at most this many collectives per step."""
 
 
 def _measure(seen: Observation, policy: Policy) -> RuleResult:
