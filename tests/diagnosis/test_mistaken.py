@@ -280,6 +280,14 @@ def test_small_collectives_of_the_model_are_no_metrics(tags: int, reductions: fl
     assert (gain is not None) == named
 
 
+def test_an_optimizer_that_computes_the_loss_again_needs_each_exchange() -> None:
+    call = launch(MS, MS, kind=int(ComputeKind.COMMUNICATION), group=0, bytes=8 << 20)
+    for tags, named in ((0, True), (int(Tag.OPTIMIZER), False)):
+        calls = [{**call, "order": order, "tags": tags} for order in range(2)]
+        mistakes = found([[launch(MS, MS), *calls]] * 3, ddp_forward=2.0, optimizer=1.0)
+        assert (gain_of("no_no_sync", mistakes) is not None) is named
+
+
 @pytest.mark.parametrize(
     ("sizes", "named"), [([8, 4, 8, 4], True), ([8, 4, 2, 1], False), ([8, 8, 8], False)]
 )

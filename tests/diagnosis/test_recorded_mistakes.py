@@ -167,6 +167,20 @@ def test_work_of_one_rank_is_told_by_its_place(function: str, id_: str) -> None:
     assert found[id_].gain.value == pytest.approx(100 / 60)
 
 
+@pytest.mark.parametrize("function", ["preprocess", "get_batch", "logits", "<module>"])
+def test_work_of_one_rank_whose_name_does_not_say_that_it_logs_has_no_known_mistake(function: str) -> None:
+    stacks = {0: hooked(0, places=[place(function, 40)]), 1: hooked(1)}
+    assert named(changed(run(hosts=(50.0, 10.0)), stacks=stacks)) == {}
+
+
+def test_a_package_that_logs_tells_what_the_function_does() -> None:
+    inside = SampledFunction(
+        part="other", function="add", file="/env/site-packages/wandb/run.py", line=1, samples=9, package=True
+    )
+    stacks = {0: hooked(0, places=[place("<module>", 40), inside]), 1: hooked(1)}
+    assert list(named(changed(run(hosts=(50.0, 10.0)), stacks=stacks))) == ["rank0_logging"]
+
+
 def test_layers_of_a_model_count_together() -> None:
     seen, layers = run(hosts=(50.0, 10.0)), [place("Net.forward", 12), place("Layer.forward", 11)]
     found = named(changed(seen, stacks={0: hooked(0, places=layers), 1: hooked(1)}))

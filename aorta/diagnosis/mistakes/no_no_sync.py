@@ -25,6 +25,7 @@ from aorta.diagnosis.records_alone import ObservedRecords
 from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_PASSES = 1.9
+_LEAST_RECORDED = 1.05
 
 
 def _look(program: Program) -> Sign | None:
@@ -33,6 +34,9 @@ def _look(program: Program) -> Sign | None:
         return None
     one = program.ranks[ranks[0]]
     if not all(_repeats(program.ranks[rank]) for rank in ranks):
+        return None
+    # An optimizer that computes the loss several times needs the gradients of all ranks each time.
+    if (one.has(Tag.OPTIMIZER) & (one.table.group != ABSENT)).any():
         return None
     return Sign(
         {rank: _fixed(program.ranks[rank]) for rank in ranks},
@@ -89,8 +93,13 @@ def _observe(seen: Observation) -> ObservedSign | None:
     each = len(sizes) // max(passes, 1)
     if passes < 2 or not each or sizes != sizes[:each] * passes:
         return None
+    gain = _without_early(records, passes, sizes)
+    # Records do not say whether an optimizer computes the loss several times, and needs the gradients of all
+    # ranks each time: they are not asked about what costs nothing.
+    if gain.value < _LEAST_RECORDED:
+        return None
     return ObservedSign(
-        _without_early(records, passes, sizes),
+        gain,
         where=MistakePlace(function="DistributedDataParallel.forward"),
         evidence={"passes_per_step": passes, "collectives_per_step": float(len(sizes))},
     )

@@ -11,6 +11,10 @@ What to do:
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+
 import numpy as np
 
 from aorta.artefacts.hostline import ComputeKind, Tag
@@ -19,7 +23,15 @@ from aorta.diagnosis.mistakes._compute import reads_values, without_beyond
 from aorta.diagnosis.mistakes._recorded import gain_without, longer_hosts, own_place, recorded
 from aorta.diagnosis.observation import Observation
 from aorta.metrics.line_replay import Floats, ReplayChanges
+from aorta.metrics.places import FindingPlace
 
+_NAMES = re.compile(
+    r"log(?!ic|it|in|sum|_?soft|aggr)|hist(?!ory)|statis|stats|metric|write|dump|summar|report|monitor|print|plot|debug",
+    re.IGNORECASE,
+)
+_PACKAGES = re.compile(
+    r"/(?:tensorboard\w*|wandb|mlflow|comet_ml|neptune|clearml|aim|loguru|matplotlib|csv_logger)/"
+)
 _LEAST_SHARE = 0.1
 _FEW = 3
 _LIKE = 0.3
@@ -128,13 +140,26 @@ def _observe(seen: Observation) -> ObservedSign | None:
     """Work of some ranks outside of forward, backward and update, at a place where the others are not."""
     records = recorded(seen)
     longer = {} if records is None else longer_hosts(records)
-    if records is None or own_place(seen.host.stacks, longer, forward=False) is None:
+    place = own_place(seen.host.stacks, longer, forward=False)
+    if records is None or place is None or not _logs(seen, sorted(longer), place):
         return None
     return ObservedSign(
         gain_without(records, "host", sorted(longer)),
         ranks=sorted(longer),
         evidence={"host_ms_per_step": {str(row.rank): round(row.host_ms, 2) for row in records.rows}},
     )
+
+
+def _logs(seen: Observation, ranks: Sequence[int], place: FindingPlace) -> bool:
+    """True if the place is named as code that logs, or calls a package that does."""
+    packages = [
+        one.file
+        for rank in ranks
+        for one in seen.host.stacks[rank].places
+        if one.package and one.part == "other"
+    ]
+    named = f"{place.function} {PurePath(place.file).stem}"
+    return _NAMES.search(named) is not None or any(_PACKAGES.search(file) for file in packages)
 
 
 SPEC = MistakeSpec(
