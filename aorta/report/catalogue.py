@@ -9,8 +9,8 @@ from aorta.report.blocks import Block, Bullet, Bullets, Code, Heading, Link, Lis
 from aorta.report.markdown import to_markdown
 
 _FROM_RECORDS = (
-    "Without traces, the step records say how long it takes. Where the replay of the recorded steps is "
-    "reliable, it says what the step takes without that time. Otherwise the time itself is subtracted."
+    "Without traces, the step records show how long the mistake takes. If the replay of the recorded steps "
+    "is reliable, it predicts the step without this time. Otherwise the time is subtracted from the step."
 )
 
 

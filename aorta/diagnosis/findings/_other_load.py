@@ -17,7 +17,9 @@ from aorta.metrics.node_load import NodeLoad, crowded
 OTHERS_CPU_PCT = 50.0
 """Other programs are a noisy neighbour if together they use more than this, in % of one CPU."""
 BY_CHANCE = 0.01
-"""Chance at which other programs do not explain that the same ranks are late time and again."""
+"""Other programs do not explain that the same ranks are late repeatedly if the probability of this is below
+this value.
+"""
 
 
 def explains_late_ranks(seen: Observation, ranks: Sequence[int], *, by_host: bool) -> str | None:

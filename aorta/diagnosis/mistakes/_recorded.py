@@ -15,7 +15,7 @@ from aorta.metrics.places import FEWEST, FindingPlace, where
 from aorta.metrics.replay_model import Part
 
 LEAST_SHARE = 0.1
-"""Share of the step: what takes less is no mistake."""
+"""Anything that takes less than this share of the step is not reported as a mistake."""
 _FEWEST = 10
 """Steps that records need to tell it."""
 _AHEAD = 1.0

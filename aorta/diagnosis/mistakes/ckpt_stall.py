@@ -137,7 +137,7 @@ future = dcp.async_save(model.state_dict(), checkpoint_id=path)
         "ckpt_stall (one H200)",
     ),
     look=_look,
-    shown_by="traces, and step records, in which a checkpoint marks its step",
+    shown_by="traces, or step records, which mark steps with a checkpoint",
     observe=_observe,
     parts=("other",),
 )

@@ -61,7 +61,7 @@ loader = DataLoader(dataset, batch_size=32, num_workers=8, pin_memory=True, pers
         "loader_few_workers (one H200)",
     ),
     look=_look,
-    shown_by="traces, and step records with the number of workers, where CPUs are free",
+    shown_by="traces, or step records with the number of workers if CPUs are free",
     observe=_observe,
     parts=("data",),
     replaces=("loader_few_workers", "loader_rank1", "loader_serial"),

@@ -81,7 +81,7 @@ loader = DataLoader(dataset, batch_size=32, num_workers=8, persistent_workers=Tr
     predicted_by=("replay without the time in which workers start. Every batch is ready in time"),
     captures=("loader_respawn",),
     look=_look,
-    shown_by="traces, and the hooks' count of starts",
+    shown_by="traces, or the hooks' count of worker starts",
     observe=_observe,
     parts=("data",),
 )
