@@ -112,7 +112,7 @@ def test_a_walk_does_not_go_down_without_end(tmp_path: Path) -> None:
     (tmp_path / "flat").write_text("")
     unread: files.Unread = []
     assert list(files.walk(tmp_path, unread)) == [tmp_path / "flat"]
-    assert unread == [(tmp_path / "/".join(["d"] * 25), "is more than 24 folders deep")]
+    assert unread == [(tmp_path / "/".join(["d"] * 25), "is nested more than 24 folders deep")]
 
 
 @settings(max_examples=60, deadline=None)

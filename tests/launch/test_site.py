@@ -52,7 +52,7 @@ def test_a_partition_of_unlike_nodes_has_them_all() -> None:
 
 @pytest.mark.parametrize("answer", [MISSING, ToolAnswer(1, err="Unable to contact slurm controller")])
 def test_without_sinfo_there_is_no_cluster(answer: ToolAnswer) -> None:
-    with pytest.raises(SchedulerError, match="cannot be asked"):
+    with pytest.raises(SchedulerError, match="cannot be listed"):
         ask_partitions(cluster(sinfo=answer))
 
 
