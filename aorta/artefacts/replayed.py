@@ -18,7 +18,9 @@ class Lateness(Record, frozen=True, kw_only=True):
     5 % of the steps."""
     late_steps: int
     late_times: int | None = None
-    """Unbroken runs of late steps: what delays a rank for a while counts once. None: not counted."""
+    """Unbroken runs of steps in which it is late by more than half of the worst rank's mean. A cause that
+    delays a rank for a while counts once. None: not counted.
+    """
     share_of_steps: float
     """0 to 1, of the detailed steady steps in which ranks meet."""
     since_step: int

@@ -62,6 +62,9 @@ def lateness(
         if late[place].any()
     ]
     found.sort(key=lambda item: (-item.late_ms * item.late_steps, item.rank))
+    least = max(threshold, found[0].late_ms / 2) if found else threshold
+    times = {rank: _times(late_ms[place] > least, stretch) for place, rank in enumerate(ranks)}
+    found = [msgspec.structs.replace(item, late_times=times[item.rank]) for item in found]
     found = _at_most_half(found, len(ranks))
     slow = [item.rank for item in found if item.pattern != "one_off"]
     persistent = {item.rank for item in found if item.pattern == "persistent"}
@@ -136,17 +139,21 @@ def _row(
     """Lateness of one rank; `steps` are the numbers of the steps and their stretches."""
     numbers, stretch = steps
     name, since = pattern(late, stretch)
-    begins = late & np.concatenate(([True], ~late[:-1] | (stretch[1:] != stretch[:-1])))
     return Lateness(
         rank=rank,
         host=host,
         pattern=name,
         late_steps=int(late.sum()),
-        late_times=int(begins.sum()),
         share_of_steps=float(late.mean()),
         since_step=int(numbers[since]),
         late_ms=float(late_ms[late].mean()),
     )
+
+
+def _times(late: NDArray[np.bool_], stretch: NDArray[np.int64]) -> int:
+    """Returns the number of unbroken runs of late steps."""
+    begins = late & np.concatenate(([True], ~late[:-1] | (stretch[1:] != stretch[:-1])))
+    return int(begins.sum())
 
 
 def _at_most_half(found: Sequence[Lateness], ranks: int) -> list[Lateness]:

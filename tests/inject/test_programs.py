@@ -452,3 +452,32 @@ def test_a_teacher_alone_is_no_forward_pass_that_trains(tmp_path: Path) -> None:
     ended = run_program(script, tmp_path)
     assert ended.codes == [0], ended.err
     assert "forward" not in ended.status().seen
+
+
+LATER_COMPILED = (
+    METHODS
+    + """
+act = torch.compile(agent.act, backend="eager", fullgraph=True)
+for _ in range(3):
+    loss = act(torch.ones(3, 2)).sum()
+    loss.backward()
+    optimizer.step()
+    print("after", loss.item().hex())
+import copy, pickle
+for same in (copy.deepcopy(agent), pickle.loads(pickle.dumps(agent))):
+    print("after", same.act(torch.ones(1, 2)).sum().item().hex())
+print("after", torch.jit.script(nn.Sequential(nn.Linear(2, 4)))(torch.zeros(1, 2)).shape)
+print("after", [node.op for node in torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 4))).graph.nodes])
+"""
+)
+
+
+def test_modules_whose_calls_are_watched_compile_copy_and_trace_as_usual(tmp_path: Path) -> None:
+    said = []
+    for hooks in (True, False):
+        (tmp_path / str(hooks)).mkdir()
+        ended = run_program(LATER_COMPILED, tmp_path / str(hooks), hooks=hooks)
+        assert ended.codes == [0], ended.err
+        said.append([line for line in ended.out[0].splitlines() if line.startswith("after")])
+    assert len(said[0]) == 7
+    assert said[0] == said[1]

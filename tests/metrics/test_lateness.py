@@ -20,18 +20,19 @@ NODES = {0: "a", 1: "a", 2: "b", 3: "b"}
 def table(
     late: dict[int, Sequence[int]],
     *,
-    by: int = 30,
+    by: int | dict[int, int] = 30,
     nodes: dict[int, str] | None = None,
     meet: Sequence[int] = range(STEPS),
 ) -> LatenessTable:
-    """Four ranks that come to the step's collective at 20, or `by` ms later in the steps of `late`. Only the
-    steps of `meet` have a collective.
+    """Four ranks that come to the step's collective at 20, or `by` ms later in the steps of `late`: all of
+    them, or each rank by its own. Only the steps of `meet` have a collective.
     """
     nodes = nodes if nodes is not None else NODES
     records: dict[int, list[DecodedStep]] = {rank: [] for rank in range(4)}
     for number in range(STEPS):
         for rank, steps in records.items():
-            start, come = 100 * number, 20 + (by if number in late.get(rank, ()) else 0)
+            delay = by if isinstance(by, int) else by.get(rank, 0)
+            start, come = 100 * number, 20 + (delay if number in late.get(rank, ()) else 0)
             span = (start, start + 100)
             steps.append(
                 step(
@@ -90,6 +91,14 @@ def test_late_steps_in_a_row_are_one_time() -> None:
     """Steps 3 to 7, 12, and 20 to 21."""
     (row,) = table({2: [3, 4, 5, 6, 7, 12, 20, 21]}).ranks
     assert (row.late_steps, row.late_times) == (8, 3)
+
+
+@pytest.mark.parametrize(("small", "times"), [(15, 0), (16, 2), (30, 2)])
+def test_only_delays_of_half_the_worst_rank_s_count_as_times(small: int, times: int) -> None:
+    """Rank 2 is late by 30 ms, rank 1 in two other steps by less: half of 30 ms or less does not count."""
+    rows = {row.rank: row for row in table({2: [3, 9, 12], 1: [5, 20]}, by={1: small, 2: 30}).ranks}
+    assert (rows[2].late_times, rows[1].late_times) == (3, times)
+    assert rows[1].late_steps == 2
 
 
 def test_a_slow_node_is_told_from_a_slow_rank() -> None:
