@@ -203,4 +203,4 @@ def _metrics_permission(proc: Path) -> Check:
         return Check(
             name, "note", "only administrators may record GPU metrics with nsys on this machine", hint, value
         )
-    return Check(name, "ok", "GPU metrics of nsys are allowed", value=value)
+    return Check(name, "ok", "nsys may read GPU metrics", value=value)

@@ -123,7 +123,7 @@ def _last_steps(
 ) -> tuple[TraceRanges, StepWindows]:
     """The last steps that another one followed, as many as a line holds, and the ranges in them.
 
-    The last step of a capture contains the profiler's own end, and is left out where two others are left.
+    The last step of a capture contains the profiler's own end, and is left out if two other steps are left.
     """
     # A step that the end of the capture cut short is no window, and tells that its predecessor is whole.
     marks = host.start_ns[host.role == RangeRole.STEP]

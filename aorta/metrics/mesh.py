@@ -19,7 +19,7 @@ from aorta.units import NS_PER_MS
 
 
 class MeshFacts(Struct, frozen=True):
-    """A mesh and how much slower it is than with all workers equal."""
+    """A mesh and how much slower it is than with equal workers."""
 
     mesh: Mesh
     slowdown: SlowdownRecord | None

@@ -1,4 +1,4 @@
-"""Finds how much slower a mesh is than with all workers equal, and who or what makes it so.
+"""Finds how much slower a mesh is than with equal workers, and which workers or messages slow it down.
 
 Definitions are those of *Understanding Stragglers in Large Model Training Using What-if Analysis*,
 equations 1 to 5. T is the mean step replayed with the recorded times, and T_ideal the one in which each

@@ -135,7 +135,7 @@ TERMS = (
     ),
     (
         "Straggler",
-        "a rank that needs longer for compute or host work, which makes the other ranks wait for it in "
+        "a rank that takes longer for compute or host work, which makes the other ranks wait for it in "
         "collectives.",
     ),
     (

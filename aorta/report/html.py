@@ -183,7 +183,7 @@ def heat_table(found: HeatMap) -> str:
 
 
 def worker_table(found: WorkerHeat) -> str:
-    """The map of workers and steps: the darker, the slower. A step as fast as all workers equal is white,
+    """The map of workers and steps: the darker, the slower. A step as fast as with equal workers is white,
     and S below `_NOTABLE` is only in the tip.
     """
     heads = "".join(f'<th scope="col">{esc(name)}</th>' for name in found.columns)

@@ -48,7 +48,7 @@ def worker_heat(found: SlowdownRecord | None, columns: int = MAX_STEPS) -> Worke
         ]
         for top in range(len(rows))
     ]
-    note = "S of each worker in each step; 1.00: as fast as all workers equal"
+    note = "S of each worker in each step; 1.00: as fast as if all workers were equal"
     if down > 1 or across > 1:
         note += f". A cell is the slowest of {down} workers and {across} steps"
     return WorkerHeat(
@@ -115,7 +115,7 @@ def _pipeline(mesh: Mesh | None) -> list[tuple[str, Line]]:
 def _slowdown(slow: SlowdownRecord | None) -> list[tuple[str, Line]]:
     if slow is None:
         return []
-    times = f"{number(slow.step_ms)} ms per step, {number(slow.ideal_ms)} ms with all workers equal"
+    times = f"{number(slow.step_ms)} ms per step, {number(slow.ideal_ms)} ms if all workers were equal"
     said: list[tuple[str, Line]] = [("Slowdown S", f"{slow.value:.3f}: {times}")]
     if slow.worker_share is not None:
         said.append(("M_W", f"the slowest workers explain {slow.worker_share:.2f} of the difference"))

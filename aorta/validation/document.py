@@ -31,7 +31,7 @@ from aorta.validation.scoring import (
 
 _READING = f"""\
 The trainer's `faults` block injects a fault into a real run. With --stripped, arguments of a trainer without
-instrumentation do so. The run uses the same submission, node agents and analysis as any other run. The
+instrumentation inject it. The run uses the same submission, node agents and analysis as any other run. The
 analysis does not see the block or `injected.json`. The cost of a fault is measured by comparing runs with
 and without it. *Clean* is the step time of the clean runs of the same size before and after, weighted by
 their distance in time. *Measured* is the step time with the fault ÷ the clean step time. A fault counts if

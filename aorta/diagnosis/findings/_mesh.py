@@ -180,6 +180,6 @@ def statement(finding: Finding) -> str:
     S compares with the same work spread evenly. Much work in the first stage can make S less than 1.
     """
     ratio, cause = finding.evidence["slowdown"], finding.cause
-    slow = f"The step takes {ratio:.2f} times as long as with all workers equal: "
+    slow = f"The step takes {ratio:.2f} times as long as if all workers were equal: "
     said = slow + cause if ratio >= _SLOWER else cause[:1].upper() + cause[1:]
     return f"{said}. That costs {finding.value:.1f} % of the step."

@@ -44,8 +44,8 @@ _FIRST_ACTIONS = {
     UNKNOWN: "find out what runs between the steps{who}: validation, checkpoints, logging, loading",
     "validation": "validate less often or on fewer samples, or divide the samples among the ranks{who}",
     "checkpoint": "write checkpoints less often{who}, or in the background: dcp.async_save",
-    "logging": "log less often{who}, and collect the logged values on the GPU, to read them back once per "
-    "many steps",
+    "logging": "log less often{who}: collect the logged values on the GPU, and read them back only once "
+    "in many steps",
     "first batch": "keep the loader's workers between epochs{who}: persistent_workers=True",
 }
 _WORDS = {

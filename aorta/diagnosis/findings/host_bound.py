@@ -308,7 +308,7 @@ SPEC = FindingSpec(
     value="time in which the GPU waits for host work",
     value_of="the median rank's step",
     measured_from=(
-        "step records, plus kernel traces if available; excludes data loading and communication. In a job "
+        "step records, plus kernel traces if available, without data loading and communication. In a job "
         "without GPUs: Python and other work outside of compute"
     ),
     order=40,

@@ -1,7 +1,7 @@
 """Straggler: ranks wait for the compute or host work of a slower rank.
 
 What it finds:
-    The share of the step that the worst-affected rank waits in collectives because other ranks need longer
+    The share of the step that the worst-affected rank waits in collectives because other ranks take longer
     for compute or host work. Late ranks are named if they stand out.
 Why it costs time:
     A collective cannot end before its last rank arrives, so one slow rank sets the step time of all ranks.
@@ -364,7 +364,7 @@ SPEC = FindingSpec(
         "slow_node": "All ranks of a node are late together.",
         "gc_pauses": "Python's garbage collector pauses the late rank.",
         "uneven_experts": "One expert receives most of the tokens, so its rank computes for longer.",
-        "host_work": "The late rank needs longer for host work.",
+        "host_work": "The late rank takes longer for host work.",
         "compute": "The late rank computes for longer.",
         **_mesh.CODES,
     },
