@@ -39,6 +39,7 @@ from aorta.metrics.host_census import census, own_frames, place_of
 from aorta.metrics.host_tags import SILENT_NS, loader_work, tagged
 from aorta.metrics.kernel_names import kinds_of_events, waits_for_none
 from aorta.metrics.known_work import known_work
+from aorta.metrics.launch_queue import pending
 from aorta.metrics.median import median
 from aorta.metrics.rows import order_within
 from aorta.metrics.small_kernels import with_small
@@ -211,7 +212,7 @@ def _table(
     queues = coded(trace.names, gpu.name[row], waits_for_none) & np.isin(items.at, calls)
     waited &= ~(has & queues)
     waited |= among(items.item, (Item.SYNC, Item.LOADER))
-    queued = launch & ~waited & (took > _BLOCKED * usual) & (_depth(items, gpu) >= _FULL_QUEUE)
+    queued = launch & ~waited & (took > _BLOCKED * usual) & (pending(items.at, items.row, gpu) >= _FULL_QUEUE)
     resume = np.where(waited, items.end, np.where(queued, np.maximum(items.end - usual, items.at), items.at))
     # A call may have several events, and threads overlap: time goes on once.
     resume = np.maximum.accumulate(np.maximum(resume, items.at))
@@ -243,19 +244,6 @@ def _table(
         ),
     )
     return table, windows
-
-
-def _depth(items: _Items, gpu: GpuEvents) -> Column:
-    """Returns how many launches had not started when each item began, those from before the line included."""
-    has = items.row != ABSENT
-    launched = np.cumsum(has.astype(np.int64)) - has.astype(np.int64)
-    within = (gpu.start_ns >= items.at[0]) & (gpu.start_ns <= items.at[-1])
-    before = within.copy()
-    before[items.row[has]] = False
-    own = within.copy()
-    own[items.row[has]] = True
-    started = np.searchsorted(np.sort(gpu.start_ns[own], kind="stable"), items.at)
-    return np.asarray(launched + int(before.sum()) - started, dtype=np.int64)
 
 
 def _needs(
