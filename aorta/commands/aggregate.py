@@ -9,7 +9,8 @@ import click
 from aorta.artefacts.files import is_file
 from aorta.artefacts.names import RESULTS
 from aorta.artefacts.submissions import SubmissionDir
-from aorta.commands._options import OverrideCommand, docs_option, threshold_option
+from aorta.commands._options import docs_option
+from aorta.commands._overrides import OverrideCommand, threshold_option
 from aorta.commands._say import say
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aorta.artefacts.files import is_file, is_there
-from aorta.commands._options import OverrideCommand, threshold_option
+from aorta.commands._overrides import OverrideCommand, threshold_option
 from aorta.commands._say import say, say_json
 from aorta.errors import AortaError, ArtefactError, ConfigError
 

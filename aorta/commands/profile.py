@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aorta.commands._options import OverrideCommand, base_request, docs_option, launch_options
+from aorta.commands._options import base_request, docs_option, launch_options
+from aorta.commands._overrides import OverrideCommand
 from aorta.commands._say import say
 from aorta.commands._signals import EndingSignals
 from aorta.errors import PlanError

@@ -12,14 +12,8 @@ import click
 
 from aorta.artefacts.records import SubmittedJob
 from aorta.commands._json import echo_json, json_option, messages_aside
-from aorta.commands._options import (
-    OverrideCommand,
-    docs_option,
-    launch_options,
-    slurm_options,
-    slurm_request,
-    what_next,
-)
+from aorta.commands._options import docs_option, launch_options, slurm_options, slurm_request, what_next
+from aorta.commands._overrides import OverrideCommand
 from aorta.commands._say import say, say_script
 from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans
 from aorta.launch.profilers import refuse_named_tracer

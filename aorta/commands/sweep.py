@@ -11,15 +11,14 @@ import click
 
 from aorta.commands._json import echo_json, json_option, messages_aside
 from aorta.commands._options import (
-    OverrideCommand,
     base_request,
-    complete_override,
     docs_option,
     launch_options,
     slurm_options,
     slurm_request,
     what_next,
 )
+from aorta.commands._overrides import OverrideCommand, complete_override
 from aorta.commands._say import say, say_script
 
 if TYPE_CHECKING:

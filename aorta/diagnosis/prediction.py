@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from statistics import fmean
 
 import msgspec
 
 from aorta.artefacts.analysis import Finding, Speedup
 from aorta.artefacts.measured import Interval
 from aorta.artefacts.replayed import WhatIf
+from aorta.averages import fmean
 from aorta.diagnosis.finding import FindingSpec, PredictedRemoval
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy

@@ -12,7 +12,8 @@ from aorta.artefacts.records import GpuInfo
 from aorta.errors import RunError
 from aorta.monitors import tools
 from aorta.monitors.devices import Device, Source, SourceError, Vendor, visible
-from aorta.monitors.library import Library, LibrarySource, amdsmi_library, nvml_library
+from aorta.monitors.vendor_amdsmi import amdsmi_library
+from aorta.monitors.vendor_library import Library, LibrarySource, nvml_library
 
 Opener = Callable[[Sequence[str], Mapping[str, str]], Source]
 

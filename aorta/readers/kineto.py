@@ -42,6 +42,7 @@ from aorta.readers.kineto_columns import Columns, flush
 from aorta.readers.kineto_decode import add_chunk
 from aorta.readers.kineto_events import ANNOTATIONS, CALLS, GPU_ANNOTATIONS, INNER, ON_GPU
 from aorta.readers.kineto_groups import described
+from aorta.readers.kineto_header import distributed, epoch_of, gpu_name, rank_of, world_size
 from aorta.readers.kineto_stream import (
     EventText,
     GzipText,
@@ -54,7 +55,7 @@ from aorta.readers.kineto_stream import (
 )
 from aorta.readers.memory import keep_what_is_freed
 from aorta.readers.parallel import shared_out, usable_cores, worth_processes
-from aorta.readers.trace_build import file_rank, finish
+from aorta.readers.trace_build import finish
 
 FORMAT = "kineto"
 
@@ -62,8 +63,6 @@ _RANGE_BYTES = 32 << 20
 """The most text that a process decodes at a time: all processes end at about the same time."""
 _GZIP_RATIO = 12
 _NO_TEXTS: Mapping[Path, bytes] = {}
-_EPOCH_US = 10**15
-"""A `ts` above this (the year 2001 in µs) counts from the Unix epoch; one below it counts from a start-up."""
 
 
 class Unit(Struct, frozen=True):
@@ -292,16 +291,16 @@ def _assemble(path: Path, parts: list[KinetoUnit | ArtefactError]) -> Trace | Ar
     api = _whole_table(TraceRanges, [columns.api for columns in merged])
     projected = _whole_table(TraceRanges, [columns.gpu_ranges for columns in merged])
     operators = _whole_table(TraceRanges, [columns.operators for columns in merged])
-    rank, basis, notes = _rank(path, header)
-    text = described(text, set(collectives.group.tolist()), _distributed(header))
+    rank, basis, notes = rank_of(path, header)
+    text = described(text, set(collectives.group.tolist()), distributed(header))
     return finish(
         replace(
             empty_trace(str(path), FORMAT),
             rank=rank,
             rank_basis=basis,
-            world_size=_whole(_distributed(header).get("world_size")),
-            gpu_name=_gpu_name(header),
-            epoch_ns=_epoch(header, gpu),
+            world_size=world_size(header),
+            gpu_name=gpu_name(header),
+            epoch_ns=epoch_of(header, gpu),
             gpu=gpu,
             collectives=collectives,
             host=concatenate(
@@ -365,42 +364,3 @@ def _problems(path: Path, parts: list[KinetoUnit]) -> Iterator[Problem]:
         yield Problem(file=str(path), reason=f"{reason}; {events} events before that were read")
     for reason, count in sorted(faults.items()):
         yield Problem(file=str(path), reason=f"{count} of {events} events {reason}")
-
-
-def _distributed(header: dict[str, Any]) -> dict[str, Any]:
-    info = header.get("distributedInfo")
-    return info if isinstance(info, dict) else {}
-
-
-def _gpu_name(header: dict[str, Any]) -> str | None:
-    known = header.get("deviceProperties")
-    first = known[0] if isinstance(known, list) and known else None
-    name = first.get("name") if isinstance(first, dict) else None
-    return name if isinstance(name, str) and name else None
-
-
-def _whole(value: object) -> int | None:
-    """A whole number of 0 or more, also as text; else None."""
-    try:
-        number = int(value) if isinstance(value, (int, str)) else ABSENT
-    except ValueError:
-        return None
-    return number if number >= 0 else None
-
-
-def _rank(path: Path, header: dict[str, Any]) -> tuple[int | None, str | None, tuple[str, ...]]:
-    """The rank, what it was read from, and what a reader should know about it."""
-    stated = _whole(_distributed(header).get("rank"))
-    named = file_rank(path)
-    if stated is None:
-        return named, None if named is None else "file name", ()
-    if named is not None and named != stated:
-        return stated, "distributedInfo", (f"{path.name} is rank {stated} by its content, not {named}",)
-    return stated, "distributedInfo", ()
-
-
-def _epoch(header: dict[str, Any], gpu: GpuEvents) -> int | None:
-    base = _whole(header.get("baseTimeNanoseconds"))
-    if base is not None:
-        return base
-    return 0 if len(gpu) and int(gpu.start_ns[0]) > _EPOCH_US * 1000 else None

@@ -4,7 +4,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from aorta.commands._options import GpuCount, OverrideCommand, spread_overrides
+from aorta.commands._options import GpuCount
+from aorta.commands._overrides import OverrideCommand, spread_overrides
 
 
 @click.command(cls=OverrideCommand, context_settings={"allow_interspersed_args": False})

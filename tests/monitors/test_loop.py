@@ -22,8 +22,8 @@ from aorta.commands.monitor import command
 from aorta.errors import RunError
 from aorta.monitors.devices import SourceError
 from aorta.monitors.gpu import open_source
-from aorta.monitors.library import LibrarySource, nvml_library
 from aorta.monitors.loop import SamplingOptions, iso, run
+from aorta.monitors.vendor_library import LibrarySource, nvml_library
 from tests.monitors.fakes import FakeNvml, NVMLError_GpuIsLost, NVMLError_NotSupported
 
 GPUS = (("GPU-aaaa-1", "NVIDIA A100-SXM4-40GB"), ("GPU-bbbb-2", "NVIDIA H100, 80GB"))

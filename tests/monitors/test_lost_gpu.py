@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from aorta.monitors import cgroup, library, tools
+from aorta.monitors import cgroup, tools
+from aorta.monitors import vendor_library as library
 from tests.monitors.fakes import FakeNvml, NVMLError_GpuIsLost
 
 GPUS = [(f"GPU-{letter * 8}-0000-0000-0000-000000000000", "NVIDIA H100") for letter in "abcd"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import fmean, median_low
-
+from aorta.averages import fmean, median_low
 from aorta.diagnosis.finding import MOST, STEP_SHARE, RuleResult, found, gain, measured
 from aorta.diagnosis.observation import Observation
 from aorta.units import rank_words

@@ -15,7 +15,6 @@ What to do:
 from __future__ import annotations
 
 from aorta.artefacts.analysis import Finding, Speedup
-from aorta.artefacts.instrument_record import PARTS
 from aorta.diagnosis.finding import (
     MOST,
     FindingSpec,
@@ -101,6 +100,8 @@ def _claims(spec: FindingSpec, _: Finding, __: Found, seen: Observation, ___: Po
 
 def _parts(finding: Finding, seen: Observation) -> tuple[str, ...]:
     """Returns all parts of the step if one place explains most of the stall; otherwise no part."""
+    from aorta.artefacts.instrument_record import PARTS  # traces have none
+
     share = seen.stall.share if seen.stall is not None else 0.0
     place = where(seen.host.stacks, finding.ranks, PARTS) if finding.ranks else None
     explains = place is not None and place.longer is not None and place.longer >= MOST * share

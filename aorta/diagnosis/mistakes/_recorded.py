@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import median, median_low
+from typing import TYPE_CHECKING
 
-from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction
 from aorta.artefacts.weight import Estimate
+from aorta.averages import median, median_low
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.records_alone import ObservedRecords
 from aorta.metrics.node_load import FULL_PCT, NodeLoad
 from aorta.metrics.places import FEWEST, FindingPlace, where
 from aorta.metrics.replay_model import Part
+
+if TYPE_CHECKING:
+    from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction
 
 LEAST_SHARE = 0.1
 """Anything that takes less than this share of the step is not reported as a mistake."""

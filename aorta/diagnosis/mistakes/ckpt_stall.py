@@ -16,7 +16,6 @@ import numpy as np
 
 from aorta.artefacts.events import Column
 from aorta.artefacts.hostline import ComputeKind, Tag
-from aorta.artefacts.instrument_record import CHECKPOINT
 from aorta.artefacts.mistakes import MistakePlace
 from aorta.diagnosis.mistake import Mask, MistakeSpec, ObservedSign, Program, RankProgram, Sign
 from aorta.diagnosis.mistakes._recorded import recorded, without_share
@@ -115,6 +114,8 @@ def _observe(seen: Observation) -> ObservedSign | None:
 
 def _place(seen: Observation, rank: int) -> MistakePlace | None:
     """The line that calls `torch.save` most often, by the hooks. None if they did not see it."""
+    from aorta.artefacts.instrument_record import CHECKPOINT  # traces have none
+
     places = seen.host.stacks[rank].places if rank in seen.host.stacks else []
     saving = [place for place in places if place.part == CHECKPOINT and not place.package]
     if not saving:

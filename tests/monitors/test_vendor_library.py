@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aorta.monitors import library
+from aorta.monitors import vendor_library as library
 from aorta.monitors.devices import Device, SourceError
-from aorta.monitors.library import LibrarySource, amdsmi_library, nvml_library
+from aorta.monitors.vendor_amdsmi import amdsmi_library
+from aorta.monitors.vendor_library import LibrarySource, nvml_library
 from tests.monitors.fakes import (
     AmdSmiLibraryException,
     FakeAmdsmi,
