@@ -93,7 +93,8 @@ class SoFar:
         elif self.still_nodes:
             names = ", ".join(map(str, self.still_nodes))
             said += (
-                f"; node{'s' * (len(self.still_nodes) > 1)} {names}: no rank makes progress; other nodes do"
+                f"; node{'s' * (len(self.still_nodes) > 1)} {names}: no rank makes progress, but other nodes "
+                f"do"
             )
         return said
 

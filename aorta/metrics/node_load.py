@@ -84,7 +84,7 @@ def crowded_note(loads: Mapping[str, NodeLoad], cpus_machine: Mapping[str, int])
         return None
     host = max(full, key=full.__getitem__)
     return full[host], (
-        f"other programs used {full[host]:.1f} of {cpus_machine[host]} CPUs of {host}, and hardly any CPU "
+        f"other programs used {full[host]:.1f} of {cpus_machine[host]} CPUs on {host}, and hardly any CPU "
         "was free: times include waiting for a core, and intervals cover only this run"
     )
 

@@ -117,7 +117,8 @@ def _manifest(run: RunDir, problems: list[Problem]) -> Manifest | None:
         return None
     if folder != manifest.scenario and is_scenario(folder):
         reason = (
-            f"is of {manifest.scenario}, but the run is in {folder}; the nodes and ranks in the manifest are "
+            f"is from {manifest.scenario}, but the run is in {folder}; the nodes and ranks in the manifest "
+            f"are "
             "used"
         )
         problems.append(Problem(file=name, reason=reason))

@@ -197,7 +197,8 @@ def _at_most(path: Path, blocks: Iterable[bytes]) -> bytes:
         size += len(block)
         if size > _MOST_BYTES:
             raise ArtefactError(
-                f"{path}: has more than {_MOST_BYTES >> 20} MiB of JSON", "have rocprofv3 write rocpd or CSV"
+                f"{path} contains more than {_MOST_BYTES >> 20} MiB of JSON",
+                "have rocprofv3 write rocpd or CSV",
             )
     return b"".join(found)
 

@@ -82,7 +82,7 @@ def _grave(analysis: Analysis) -> list[str]:
         doubts.append(f"{plural(quality.ranks_expected - quality.ranks_seen, 'rank')} left no records")
     if quality.others_cpus is not None:
         doubts.append(
-            f"other programs used {quality.others_cpus:.1f} CPUs of a node that had hardly any free CPU"
+            f"other programs used {quality.others_cpus:.1f} CPUs on a node that had hardly any free CPU"
         )
     if quality.state is not None and quality.state != "completed":
         doubts.append(f"the job did not complete ({quality.state})")

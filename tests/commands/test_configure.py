@@ -65,7 +65,7 @@ def test_without_a_usable_default_an_empty_line_says_what_to_type(
     slurm.replies["sacctmgr"] = accounts(default)  # type: ignore[assignment]
     result = typed("", "", "gamma")
     assert result.exception is None
-    assert "there is no default; type one of: alpha, beta, gamma" in result.output
+    assert "there is no default; type one of alpha, beta, gamma" in result.output
     assert "export SLURM_ACCOUNT=gamma\n" in (terminal / "scripts" / "profiling_config.sh").read_text()
 
 

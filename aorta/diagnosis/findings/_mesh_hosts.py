@@ -46,7 +46,7 @@ def answer(mesh: RuleResult, seen: Observation, threshold: float) -> RuleResult:
     do = "spends" if len(ranks) == 1 else "spend"
     return found(
         measured(mesh.measured.kind, value, threshold, STEP_SHARE, fired=True),
-        f"the other ranks wait for {rank_words(ranks)}, which {do} more time on the host",
+        f"the other ranks wait for {rank_words(ranks)}, which {do} more time on host work",
         {
             "waits_for_compute_ms": 0.0,
             "waits_for_host_ms": worst,

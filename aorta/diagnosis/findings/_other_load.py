@@ -44,7 +44,7 @@ def explains_late_ranks(seen: Observation, ranks: Sequence[int], *, by_host: boo
         return None
     if late is not None and ranks and _time_and_again(late, ranks, seen.job.world_size):
         return None
-    used = ", ".join(f"{cpus:.1f} CPUs of {host}" for host, cpus in sorted(full.items()))
+    used = ", ".join(f"{cpus:.1f} CPUs on {host}" for host, cpus in sorted(full.items()))
     return f"other programs used {used}, and hardly any were free: a rank that waits for a core is late"
 
 
@@ -102,7 +102,7 @@ def explains_exchange(transfer_pct: float, seen: Observation, policy: Policy) ->
     return (
         f"the exchange takes {transfer_pct:.1f} % of the step; at the rate of its fastest calls it would "
         f"take {best:.1f} % (threshold {policy.exchange_pct:g}). It runs on CPUs, and other programs used "
-        f"{full[host]:.1f} of {seen.around.cpus_machine[host]} CPUs of {host}"
+        f"{full[host]:.1f} of {seen.around.cpus_machine[host]} CPUs on {host}"
     )
 
 

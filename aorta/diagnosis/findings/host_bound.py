@@ -242,20 +242,27 @@ def _collector_ms(seen: Observation) -> float:
 def _traced(idle: HostIdle, *, launches_late: bool) -> SubCause:
     gaps = idle.gaps_ms
     if not idle.launches:
-        short = f"{idle.short_gaps_ms:.1f} of {gaps:.1f} ms visibly idle are short gaps between kernels"
+        short = (
+            f"{idle.short_gaps_ms:.1f} of {gaps:.1f} ms of visible idle time are short gaps between kernels"
+        )
         return unknown(f"{short}; to see why, record the host's calls: {_HOST_CALLS}")
     if launches_late:
         text = f"{plural(round(idle.launches), 'kernel launch', 'kernel launches')} per step"
         if idle.empty_share is not None:
             text += f"; when a GPU was idle, its queue was empty {100 * idle.empty_share:.0f} % of the time"
-        short = f"of {gaps:.1f} ms visibly idle, {idle.short_gaps_ms:.1f} ms are short gaps between kernels"
+        short = (
+            f"of {gaps:.1f} ms of visible idle time, {idle.short_gaps_ms:.1f} ms are short gaps between "
+            f"kernels"
+        )
         return SubCause("launch_bound", f"{text}; {short}")
     if idle.synchronised:
         return SubCause(
-            "synchronisation", f"the host waits for the GPU during {idle.sync_ms:.1f} of {gaps:.1f} ms idle"
+            "synchronisation",
+            f"the host waits for the GPU during {idle.sync_ms:.1f} of {gaps:.1f} ms of idle time",
         )
     return SubCause(
-        "host_work", f"{idle.long_gaps_ms:.1f} of {gaps:.1f} ms idle are in long gaps: Python, CPU work"
+        "host_work",
+        f"{idle.long_gaps_ms:.1f} of {gaps:.1f} ms of idle time are in long gaps: Python, CPU work",
     )
 
 

@@ -68,7 +68,7 @@ total += loss.detach()
 if step % 50 == 0:
     print(total.item())
 """,
-    predicted_by="replay without the operators that read values back, and without the wait of the host",
+    predicted_by="replay without the operators that read values back, and without the host's wait",
     captures=(
         "item_sync",
         "item_sync (two H200, records and traces)",
