@@ -101,7 +101,9 @@ CPU = (
     *_WHERE,
     Column("job_cpu_percent", "CPU time of the job since the last sample, % of one core."),
     Column("job_memory_used_bytes", "Memory of the job, excluding file pages that the kernel can drop."),
-    Column("job_memory_limit_bytes", "Smallest memory limit of the job's cgroup and those above it."),
+    Column(
+        "job_memory_limit_bytes", "Smallest memory limit of the job's cgroup and of the cgroups above it."
+    ),
     Column("cpus_usable", "CPUs that the job may use."),
     Column("disk_read_bytes", "Bytes read from physical disks since boot."),
     Column("disk_write_bytes", "Bytes written to physical disks since boot."),

@@ -13,7 +13,9 @@ from aorta.commands._say import say_encoded
 @click.option("--node-index", type=click.IntRange(min=0), help="Use only processes of this node of the job.")
 @click.option("--step", metavar="NUMBER", help="Use only processes of this step.")
 @click.option("--recorders", is_flag=True, help="Also read flight recorders, if processes offer them.")
-@click.option("--looks", default=1, type=click.IntRange(min=1), help="Number of looks, one after another.")
+@click.option(
+    "--looks", default=1, type=click.IntRange(min=1), help="How many times to look, one after another."
+)
 def command(
     job: str, seconds: float, node_index: int | None, step: str | None, *, recorders: bool, looks: int
 ) -> None:

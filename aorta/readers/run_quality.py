@@ -322,7 +322,7 @@ def _batches(data: RunData, rate: Throughput | None) -> list[str]:
     if rate.per_rank_batch == configured:
         return []
     return [
-        f"a step record counts {rate.per_rank_batch} samples of a rank where training.batch_size × "
+        f"a step record counts {rate.per_rank_batch} samples of a rank, although training.batch_size × "
         f"gradient_accumulation is {configured}: throughput is only as accurate as that count"
     ]
 
