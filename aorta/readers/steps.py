@@ -264,7 +264,10 @@ def _breakdown_contradiction(step: DecodedStep) -> str | None:
             return f"communication of step {step.global_step} contradicts itself: {hidden} are hidden"
         total = sum(each)
         if total != step.duration_ns:
-            return f"parts of step {step.global_step} sum to {total} ns, the step is {step.duration_ns} ns"
+            return (
+                f"parts of step {step.global_step} add up to {total} ns, but the step takes "
+                f"{step.duration_ns} ns"
+            )
     return None
 
 

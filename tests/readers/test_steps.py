@@ -104,7 +104,7 @@ def test_parts_that_do_not_sum_to_the_step_are_refused(run: RunDir) -> None:
     found = read_steps(run)
     assert len(found.by_rank[0]) == 5
     total = record["mono_end_ns"] - record["mono_start_ns"]
-    assert f"sum to {total + 1} ns, the step is {total} ns" in found.problems[0].reason
+    assert f"add up to {total + 1} ns, but the step takes {total} ns" in found.problems[0].reason
 
 
 def test_several_broken_lines_are_one_problem(run: RunDir) -> None:
