@@ -188,7 +188,7 @@ def test_a_step_that_fails_is_not_recorded(tmp_path: Path) -> None:
     recorder = StepRecorder(tmp_path, CPU)
     with pytest.raises(ZeroDivisionError), recorder.step(epoch=0, step=0):
         raise ZeroDivisionError
-    with pytest.raises(RunError, match="step 0 closed without a result"), recorder.step(epoch=0, step=0):
+    with pytest.raises(RunError, match="step 0 was closed without a result"), recorder.step(epoch=0, step=0):
         pass
     one_step(recorder)
     recorder.close()
@@ -357,7 +357,7 @@ def test_names_of_time_within_a_step_and_unknown_names_are_refused(tmp_path: Pat
         with pytest.raises(RunError, match="no name: 'lunch'"), recorder.between("lunch"):  # type: ignore[arg-type]
             pass
         with recorder.step(epoch=0, step=0) as step:
-            with pytest.raises(RunError, match="within a step"), recorder.between("logging"):
+            with pytest.raises(RunError, match="is inside a step"), recorder.between("logging"):
                 pass
             step.result(samples=8, lr=None)
 
