@@ -261,13 +261,14 @@ def parts(folder: Path) -> str:
 
 
 def parts_of(run: Run) -> str:
-    """Return the median time of each hook per step, in µs."""
+    """Return the median and mean time of each hook per step, in µs: one step hands over those before it."""
     answers = run.answers()
     steps = answers[0]["inside"][100:-1] if answers else []  # warm-up and the first block are timed in parts
     names = sorted({name for step in steps for name in step})
     found = {name: statistics.median(step.get(name, 0.0) for step in steps) for name in names}
+    mean = sum(value for step in steps for value in step.values()) / max(len(steps), 1)
     each = ", ".join(f"{name} {value:.1f}" for name, value in found.items())
-    return f"{sum(found.values()):.0f} µs per step: {each}"
+    return f"{sum(found.values()):.0f} µs per step (mean {mean:.0f}): {each}"
 
 
 class Bench:

@@ -64,7 +64,7 @@ class Switch:
         for hooks in self.AROUND:
             hooks.clear()
         self._calls = [(one, one.__dict__["__call__"]) for one in self.driver.roots.classes]
-        for one, own in self.driver.roots.classes.items():
+        for one, (own, _) in self.driver.roots.classes.items():
             if own is None:
                 del one.__call__
             else:
@@ -149,10 +149,10 @@ class Inside:
     def _timed(self, name: str, function: Any) -> Any:
         clock = time.perf_counter_ns
 
-        def timed(*args: Any) -> Any:
+        def timed(*args: Any, **kwargs: Any) -> Any:
             began = clock()
             try:
-                return function(*args)
+                return function(*args, **kwargs)
             finally:
                 self._now[name] = self._now.get(name, 0.0) + (clock() - began) / 1000
 
