@@ -6,13 +6,18 @@ from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from aorta.artefacts.range_columns import Ints, RangeColumns
 from aorta.artefacts.step_columns import StepColumns, ranges_of
 from aorta.units import NS_PER_MS
 
 SMALL_BYTES = 4096
-_REDUCTIONS = ("all_reduce", "reduce", "broadcast")
+FEW_BYTES = 64
+"""Metrics of up to this size count as one size: some are an int64, others a float."""
+_REDUCTIONS = ("all_reduce", "reduce")
+_LARGE_PER_SMALL = 0.25
+"""Larger reductions over small ones from which both are gradients that the program averages by itself."""
 _GRADIENTS = "gradients"
 
 
@@ -20,7 +25,10 @@ class RecordedCalls(Struct, frozen=True):
     """One rank's calls per step."""
 
     small: float
-    """Reductions of at most 4 KiB that the program calls itself, outside of its passes."""
+    """Reductions of metrics: at most 4 KiB, of one size, called by the program outside of its passes.
+
+    A program that averages its gradients by itself reduces tensors of many sizes, and larger ones among them.
+    """
     small_ms: float
     """Time that they take."""
     passes: int
@@ -41,20 +49,18 @@ def recorded_calls(by_rank: Mapping[int, StepColumns]) -> dict[int, RecordedCall
 
 def _of(ranges: RangeColumns, steps: int) -> RecordedCalls:
     compute = _rows(ranges, [kind.stream == "compute" for kind in ranges.kinds])
-    small = _rows(
+    reduced = _rows(
         ranges,
-        [
-            kind.op in _REDUCTIONS and kind.tag != _GRADIENTS and 0 < (kind.bytes or 0) <= SMALL_BYTES
-            for kind in ranges.kinds
-        ],
+        [kind.op in _REDUCTIONS and kind.tag != _GRADIENTS and bool(kind.bytes) for kind in ranges.kinds],
     )
     # Steps lie one behind the other, so that a call is looked for in the passes of its own.
     base = ranges.row * (int(ranges.end_ns.max(initial=0)) + 1)
     begin = np.sort((base + ranges.start_ns)[compute])
     end = np.sort((base + ranges.end_ns)[compute])
-    at = (base + ranges.start_ns)[small]
-    outside = small[np.searchsorted(begin, at, side="right") == np.searchsorted(end, at, side="right")]
-    took = (ranges.end_ns - ranges.start_ns)[outside]
+    at = (base + ranges.start_ns)[reduced]
+    outside = reduced[np.searchsorted(begin, at, side="right") == np.searchsorted(end, at, side="right")]
+    metrics = outside[_of_metrics(_bytes(ranges, outside))]
+    took = (ranges.end_ns - ranges.start_ns)[metrics]
     passes = np.bincount(
         ranges.row[
             _rows(ranges, [kind.stream == "compute" and kind.tag == "forward" for kind in ranges.kinds])
@@ -62,17 +68,31 @@ def _of(ranges: RangeColumns, steps: int) -> RecordedCalls:
         minlength=steps,
     )
     return RecordedCalls(
-        small=len(outside) / steps,
+        small=len(metrics) / steps,
         small_ms=float(took.sum()) / steps / NS_PER_MS,
         passes=int(passes[0]) if (passes == passes[0]).all() else 0,
         gradients=_gradients(ranges, steps),
     )
 
 
+def _of_metrics(sizes: Ints) -> NDArray[np.bool_]:
+    """Returns which reductions of these sizes, in bytes, are metrics: those of the most common small size."""
+    small = sizes <= SMALL_BYTES
+    if not small.any() or (~small).sum() >= _LARGE_PER_SMALL * small.sum():
+        return np.zeros(len(sizes), dtype=np.bool_)
+    like = np.maximum(sizes, FEW_BYTES)
+    most_common = np.bincount(like[small]).argmax()
+    return np.asarray(small & (like == most_common), dtype=np.bool_)
+
+
+def _bytes(ranges: RangeColumns, rows: Ints) -> Ints:
+    return np.array([kind.bytes or 0 for kind in ranges.kinds], dtype=np.int64)[ranges.kind[rows]]
+
+
 def _gradients(ranges: RangeColumns, steps: int) -> tuple[int, ...]:
     """Bytes of the gradients' all-reduces, where each step has the same ones."""
     rows = _rows(ranges, [kind.tag == _GRADIENTS and kind.op == "all_reduce" for kind in ranges.kinds])
-    sizes = np.array([kind.bytes or 0 for kind in ranges.kinds], dtype=np.int64)[ranges.kind[rows]]
+    sizes = _bytes(ranges, rows)
     each = len(rows) // steps
     if not each or len(rows) % steps or (np.bincount(ranges.row[rows], minlength=steps) != each).any():
         return ()

@@ -216,8 +216,8 @@ def test_exchanges_of_all_passes_but_the_last_go() -> None:
     assert named(run(calls=made(2, 8, 4, 4, 8))) == {}, "the passes exchange different things"
 
 
-def calls(small: float = 0.0, small_ms: float = 0.0) -> dict[int, RecordedCalls]:
-    return {rank: RecordedCalls(small, small_ms + 5 * rank, 1, ()) for rank in (0, 1)}
+def calls(small: float = 0.0, small_ms: float = 0.0, passes: int = 1) -> dict[int, RecordedCalls]:
+    return {rank: RecordedCalls(small, small_ms + 5 * rank, passes, ()) for rank in (0, 1)}
 
 
 def test_one_small_collective_per_metric() -> None:
@@ -227,3 +227,9 @@ def test_one_small_collective_per_metric() -> None:
     assert named(run(calls=calls(4.0, 40.0))) == {}
     assert named(run(calls=calls(20.0, 4.0))) == {}
     assert named(run(calls={0: calls(20.0, 40.0)[0]})) == {}
+
+
+@pytest.mark.parametrize(("passes", "fires"), [(0, True), (4, True), (5, False)])
+def test_values_of_each_evaluation_have_to_be_exchanged(passes: int, fires: bool) -> None:
+    # 20 small calls are 5 in each of 4 evaluations, and 4 in each of 5; 0: passes differ.
+    assert ("metric_reduces" in named(run(calls=calls(20.0, 40.0, passes)))) is fires

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from aorta.artefacts.step_columns import StepColumns
@@ -30,11 +31,39 @@ def test_small_reductions_outside_of_the_passes_are_the_program_s() -> None:
         timed("allreduce", "program", 32, 33, 4),
         # A normalisation over ranks exchanges its statistics within the backward pass.
         timed("allreduce", "program", 15, 16, 4),
-        timed("allreduce", "program", 40, 50, 5000),
         timed("allreduce", "gradients", 50, 60, 4),
+        timed("allreduce", "gradients", 60, 70, 5000),
     ]
     found = of(*(one(number, backward, *calls) for number in (0, 1)))
     assert (found.small, found.small_ms) == (2.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "metrics"),
+    [
+        ([4] * 5 + [8] * 3, 8),  # a float and an int64 are metrics alike
+        ([4] * 5 + [400], 5),
+        ([2048, 128, 512, 16] * 2, 2),  # one reduction per parameter of a small model
+        ([256] * 8 + [5000] * 2, 0),  # and of a larger one
+        ([256] * 9 + [5000] * 2, 9),
+        ([5000] * 3, 0),
+    ],
+)
+def test_gradients_that_the_program_averages_are_no_metrics(sizes: list[int], metrics: int) -> None:
+    calls = [timed("allreduce", "program", at, at + 1, size) for at, size in enumerate(sizes)]
+    found = of(*(one(number, *calls) for number in (0, 1)))
+    assert (found.small, found.small_ms) == (metrics, metrics)
+
+
+def test_weights_that_are_handed_round_are_no_metrics() -> None:
+    calls = [
+        StepRange(
+            stream="allreduce", tag="program", start_ms=at, end_ms=at + 1,
+            metadata=CollectiveId(op="broadcast", group="0", seq=0, bytes=4),
+        )
+        for at in range(8)
+    ]  # fmt: skip
+    assert of(one(0, *calls)).small == 0.0
 
 
 def test_gradients_are_told_by_their_sizes_where_steps_agree() -> None:
