@@ -25,6 +25,8 @@ class SampledFunction:
     file: str
     line: int
     samples: int
+    time_ms: float | None = None
+    """Time that its samples stand for; None: not recorded."""
     package: bool = False
     """True for a place of an installed package that the program's own code called: the innermost frame that
     is neither torch's nor the standard library's. Such places and the program's own count the same samples.
@@ -70,6 +72,10 @@ class InstrumentRecord:
     """Steady steps over which the training thread was sampled."""
     samples: dict[str, int] = field(default_factory=dict)
     """Samples per part, over those steps."""
+    sampled_ms: dict[str, float] | None = None
+    """Time that the samples of each part stand for; None: not recorded. The first samples follow each other
+    sooner than later ones, so shares are those of this time and not of the numbers of samples.
+    """
     interval_ms: float = 0.0
     """Mean time between two samples."""
     places: list[SampledFunction] = field(default_factory=list)

@@ -39,19 +39,25 @@ class CompiledUpdates:
 
     def hooks(self) -> tuple[Any, Any]:
         """Return the hooks of all optimizers, before and after an update."""
-        driver, updated, compiling = self._driver, self.updated, torch.compiler.is_compiling
-        self._begins_eagerly = driver.hooks.guarded("optimizer", driver.update_begins)
-        self._ends_eagerly = driver.hooks.guarded("optimizer", driver.update_ended)
+        driver, updated, traced = self._driver, self.updated, torch.compiler.is_dynamo_compiling
+        off, switch_off = driver.hooks.off, driver.hooks.switch_off
+        self._begins_eagerly, self._ends_eagerly = driver.update_begins, driver.update_ended
 
-        def before(*args: Any) -> None:
-            if not compiling():
-                self._begins_eagerly(*args)
+        def before(optimizer: Any, *_: Any) -> None:
+            if not traced() and "optimizer" not in off:
+                try:
+                    self._begins_eagerly(optimizer)
+                except Exception as error:
+                    switch_off("optimizer", error)
 
         def after(optimizer: Any, *_: Any) -> None:
-            if compiling():
+            if traced():
                 updated.optimizer = optimizer
-            else:
-                self._ends_eagerly(optimizer)
+            elif "optimizer" not in off:
+                try:
+                    self._ends_eagerly(optimizer)
+                except Exception as error:
+                    switch_off("optimizer", error)
 
         return before, after
 

@@ -16,25 +16,22 @@ class Optimizers:
         self._numbers: dict[int, tuple[Callable[[], Any], int]] = {}
         """The optimizer that was last seen at an address, and its number. A program's class may say that two
         optimizers are equal, or have no hash."""
-        self._asked: Callable[[], Any] = _nothing
+        self.asked: Callable[[], Any] = _nothing
+        """Gives the optimizer that was asked about last; None once it is gone."""
         self._made = 0
         self.newest = -1
         """The number of the optimizer that was asked about last."""
 
-    def is_newest(self, optimizer: Any) -> bool:
-        """Return whether this is the optimizer that was asked about last."""
-        return self._asked() is optimizer
-
     def is_new(self, optimizer: Any) -> bool:
         """Return True if this optimizer was not asked about before."""
-        if self._asked() is optimizer:  # in most programs there is one
+        if self.asked() is optimizer:  # in most programs there is one
             return False
-        self._asked, number = self._numbers.get(id(optimizer), (_nothing, 0))
-        if self._asked() is optimizer:
+        self.asked, number = self._numbers.get(id(optimizer), (_nothing, 0))
+        if self.asked() is optimizer:
             self.newest = number
             return False
-        self._asked, self.newest = weakref.ref(optimizer), self._made
-        self._numbers[id(optimizer)] = self._asked, self._made
+        self.asked, self.newest = weakref.ref(optimizer), self._made
+        self._numbers[id(optimizer)] = self.asked, self._made
         self._made += 1
         return True
 

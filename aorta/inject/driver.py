@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import sys
 from threading import get_ident
@@ -21,7 +20,7 @@ from aorta.inject.hooks import Hooks, say
 from aorta.inject.inner import LAST
 from aorta.inject.loaders import LoaderHooks
 from aorta.inject.outcome import Outcomes
-from aorta.inject.parts import StepMarks
+from aorta.inject.parts import StepMarks, never_freed
 from aorta.inject.quiet import QuietSteps
 from aorta.inject.rank import Rank
 from aorta.inject.roots import RootModules
@@ -31,15 +30,6 @@ from aorta.instrument.streams import Mark
 
 NOBODY = -1
 """Identity of no thread: nothing is recorded any more."""
-
-
-def _never_freed(*objects: object) -> None:
-    """Keep objects until the process ends.
-
-    They hold events of the GPU. A forked child has no GPU, and freeing an event there aborts it.
-    """
-    for item in objects:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))
 
 
 class Driver:
@@ -102,7 +92,7 @@ class Driver:
         A child of a process that has not recorded yet may be a rank itself.
         """
         if self._made is not None:
-            _never_freed(self._made, self._parts, self._quiet.ends)
+            never_freed(self._made, self._parts, self._quiet.ends)
             self.thread = NOBODY
             self._parts = self.recorder = self._made = None
             self.detailed = False
@@ -116,15 +106,31 @@ class Driver:
 
     def update_begins(self, *_: Any) -> None:
         """Note the start of an optimizer's update."""
-        parts = self.here()
-        if parts is not None and (parts.quick("optimizer") or parts.begins("optimizer")):
-            self.hooks.seen.add("optimizer")
+        parts = self._parts
+        if parts is None or get_ident() != self.thread or (CAPTURES.begun and captured()):
+            return
+        if parts.whole and parts.part == "other":
+            parts.part = "optimizer"
+        elif not parts.begins("optimizer"):
+            return
+        self.hooks.seen.add("optimizer")
 
     def update_ended(self, optimizer: Any, *_: Any) -> None:
         """Note the end of an optimizer's update, and end the step where the cycle says so."""
         parts = self._parts
-        if parts is not None and parts.quiet and self._ended_quietly(optimizer, parts):
-            return
+        if parts is not None and parts.quiet and parts.part == "optimizer" and self._worked:
+            # Most often it is the usual update of a step of which nothing else is to be said.
+            told = parts.keeps or parts.no_grad or parts.saved or self._depth or CAPTURES.begun
+            if not told and get_ident() == self.thread and self._optimizers.asked() is optimizer:
+                rate = optimizer.param_groups[0].get("lr")
+                if type(rate) is float and self._quiet.ended(parts, rate):
+                    self.updates += 1
+                    self._cycles += 1
+                    self._worked = False
+                    return
+        self._updated(optimizer)
+
+    def _updated(self, optimizer: Any) -> None:
         if self.thread is None:
             self.thread = get_ident()
         inside = self._depth > 0
@@ -151,20 +157,6 @@ class Driver:
                 self._ends_after_backward = optimizer
             else:
                 self._end_step(optimizer)
-
-    def _ended_quietly(self, optimizer: Any, parts: StepMarks) -> bool:
-        """Return whether this was the usual update of a step of which nothing else is to be said."""
-        usual = parts.part == "optimizer" and self._worked and not self._depth and not CAPTURES.begun
-        told = parts.keeps or parts.no_grad or parts.saved
-        if told or not usual or get_ident() != self.thread or not self._optimizers.is_newest(optimizer):
-            return False
-        rate = optimizer.param_groups[0].get("lr")
-        if type(rate) is not float or not self._quiet.ended(parts, rate):
-            return False
-        self.updates += 1
-        self._cycles += 1
-        self._worked = False
-        return True
 
     def scaler_begins(self, _scaler: Any, optimizer: Any, *_: Any, **__: Any) -> tuple[Any, int]:
         """Return what `scaler_ended` needs to see whether a scaler skipped the update."""
@@ -243,7 +235,9 @@ class Driver:
         gradients = torch.is_grad_enabled()
         if not gradients:
             parts.no_grad = True
-        if not (parts.quick("forward") or parts.begins("forward")):
+        if parts.whole and parts.part == "other":
+            parts.part = "forward"
+        elif not parts.begins("forward"):
             return None
         if not gradients or id(module) in self.roots.frozen:
             return True  # a teacher's pass is compute, and not the one that trains
@@ -256,7 +250,10 @@ class Driver:
         """Note the end of a root module's forward pass."""
         parts = self._parts
         if parts is not None and parts.part == "forward":
-            parts.ended()
+            if parts.whole and parts.outer == "other":
+                parts.part = "other"
+            else:
+                parts.ended()
 
     def backward_begins(self, tensors: Any = None, *_: Any, **__: Any) -> bool | None:
         """Note the start of a backward pass. Returns None where its end is not wanted."""
@@ -271,7 +268,9 @@ class Driver:
         self._worked = self._ever_worked = True
         parts = self._parts
         if parts is not None and self._depth == 1:
-            if not parts.quick("backward"):
+            if parts.whole and parts.part == "other":
+                parts.part = "backward"
+            else:
                 parts.begins("backward")
             if parts.keeps:
                 parts.lost(tensors)
@@ -300,7 +299,10 @@ class Driver:
             return
         parts = self._parts
         if parts is not None and parts.part == "backward":
-            parts.ended()
+            if parts.whole and parts.outer == "other":
+                parts.part = "other"
+            else:
+                parts.ended()
         if self._ends_after_backward is not None:
             optimizer, self._ends_after_backward = self._ends_after_backward, None
             self._end_step(optimizer)
@@ -332,8 +334,10 @@ class Driver:
 
     def clipped(self, norm: Any) -> None:
         """Note the norm of the gradients, as clipping found it."""
-        parts = self.here()
-        if parts is not None and parts.keeps and isinstance(norm, torch.Tensor) and norm.numel() == 1:
+        parts = self._parts
+        if parts is None or not parts.keeps or get_ident() != self.thread:
+            return
+        if self.here() is not None and isinstance(norm, torch.Tensor) and norm.numel() == 1:
             parts.grad_norm = norm.detach()
 
     def scaled(self, given: Any, result: Any) -> None:

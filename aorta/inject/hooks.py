@@ -89,12 +89,12 @@ class Hooks:
 
     def after(self, name: str, original: Call, noted: Callable[[Any], None]) -> Call:
         """Return `original`; `noted` is called with what it returned."""
-        off, switch_off, compiling = self.off, self.switch_off, torch.compiler.is_compiling
+        off, switch_off, traced = self.off, self.switch_off, torch.compiler.is_dynamo_compiling
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            if not compiling() and name not in off:
+            if not traced() and name not in off:
                 try:
                     noted(result)
                 except Exception as error:

@@ -24,7 +24,9 @@ class Outcomes:
     def __init__(self) -> None:
         self.epochs = Epochs()
         self._validation, self._checkpoint = Rare(), Rare()
-        self._kept_ns = self._began_ns = 0
+        self._began_ns = 0
+        self.kept_ns = 0
+        """Time at which the newest step began whose loss is kept."""
 
     def keeps(self, parts: StepMarks) -> bool:
         """Return whether the loss and the gradient norm of a step that begins are kept."""
@@ -32,14 +34,14 @@ class Outcomes:
         self._began_ns = self._began_ns or step.host_start_ns
         if step.tape is None:
             return self.keeps_at(step.host_start_ns)
-        self._kept_ns = step.host_start_ns
+        self.kept_ns = step.host_start_ns
         return True
 
     def keeps_at(self, now_ns: int) -> bool:
         """Return whether the loss of a step that is timed as a whole and begins now is kept."""
-        if now_ns - self._kept_ns < SCALARS_NS:
+        if now_ns - self.kept_ns < SCALARS_NS:
             return False
-        self._kept_ns = now_ns
+        self.kept_ns = now_ns
         return True
 
     @property

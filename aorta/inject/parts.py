@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from typing import Any
 
@@ -25,8 +26,8 @@ class StepMarks:
     """
 
     __slots__ = (
-        "_from_models", "_mark", "_outer", "_start", "_tape", "from_loader", "grad_norm", "keeps", "loss",
-        "newest", "no_grad", "part", "quiet", "saved", "scaled", "step",
+        "_mark", "_start", "_tape", "from_loader", "from_models", "grad_norm", "keeps", "loss",
+        "newest", "no_grad", "outer", "part", "quiet", "saved", "scaled", "step", "whole",
     )  # fmt: skip
 
     def __init__(self, recorder: StepRecorder, step: Step) -> None:
@@ -35,6 +36,8 @@ class StepMarks:
         """The part that the training thread is in; one of `aorta.artefacts.instrument_record.PARTS`."""
         self.no_grad = self.saved = False
         """A root module ran without gradients; a checkpoint was written."""
+        self.whole = step.tape is None
+        """The step is timed as a whole: a part that is outside of others takes no mark."""
         self.quiet = False
         """The end of the step may be kept, with those of others."""
         self.keeps = True
@@ -48,29 +51,19 @@ class StepMarks:
         self._mark = recorder.mark
         self._tape = step.tape
         self._start: Mark = 0
-        self._outer = "other"
+        self.outer = "other"
+        """The part that goes on when the one inside of it ends."""
         self.from_loader = 0
         """Samples of the loaders' batches."""
-        self._from_models: dict[int, int] | None = None
+        self.from_models: dict[int, int] | None = None
+        """Samples of what each root module was given, by its identity."""
 
     @property
     def samples(self) -> int | None:
         """The samples of the loaders' batches, or of the model that saw most; None where none were seen."""
-        if self.from_loader or not self._from_models:
+        if self.from_loader or not self.from_models:
             return self.from_loader or None
-        return max(self._from_models.values()) or None
-
-    def again(self, *, keeps: bool) -> None:
-        """Begin another step that is timed as a whole where this one ends."""
-        self.part = "other"
-        self.from_loader, self._from_models, self.scaled, self.keeps = 0, None, None, keeps
-
-    def quick(self, part: str) -> bool:
-        """Note the start of a part where it takes no mark: outside of others, in a step timed as a whole."""
-        if self._tape is not None or self.part != "other":
-            return False
-        self.part = part
-        return True
+        return max(self.from_models.values()) or None
 
     def begins(self, part: str) -> bool:
         """Note the start of a part of compute; False inside another part.
@@ -79,7 +72,7 @@ class StepMarks:
         again after each of them.
         """
         if self.part == "optimizer" != part:
-            self._outer = "optimizer"
+            self.outer = "optimizer"
         elif self.part != "other":
             return False
         self.part = part
@@ -90,7 +83,7 @@ class StepMarks:
     def ended(self) -> None:
         """Note the end of a part of compute."""
         part, self.part = self.part, "other"
-        if self._tape is None and self._outer == "other":
+        if self._tape is None and self.outer == "other":
             return
         if self._tape is not None:
             self.newest = end = self._mark()
@@ -98,7 +91,7 @@ class StepMarks:
                 self._tape.add_backward(self._start, end)
             else:
                 self._tape.add(COMPUTE, part, self._start, end)
-        outer, self._outer = self._outer, "other"
+        outer, self.outer = self.outer, "other"
         if outer != "other":
             self.begins(outer)
 
@@ -146,14 +139,12 @@ class StepMarks:
         if torch._C._get_tracing_state() is not None:
             return
         one = arguments[0][0] if arguments[0] else None
-        if type(one) is torch.Tensor and one.dim():
-            size: int | None = one.size(0)
-        else:
-            size = first_size(arguments)
+        shape = one.shape if type(one) is torch.Tensor else ()
+        size = shape[0] if shape else first_size(arguments)
         if size is not None:
-            if self._from_models is None:
-                self._from_models = {}
-            self._from_models[id(module)] = self._from_models.get(id(module), 0) + size
+            if self.from_models is None:
+                self.from_models = {}
+            self.from_models[id(module)] = self.from_models.get(id(module), 0) + size
 
     def lost(self, tensors: Any) -> None:
         """Keep the loss that a backward pass begins with, before a scaler scaled it."""
@@ -163,3 +154,12 @@ class StepMarks:
         if self.scaled is not None and loss is self.scaled[0]:
             loss = self.scaled[1]
         self.loss = loss.detach()
+
+
+def never_freed(*objects: object) -> None:
+    """Keep objects until the process ends.
+
+    They hold events of the GPU. A forked child has no GPU, and freeing an event there aborts it.
+    """
+    for item in objects:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))

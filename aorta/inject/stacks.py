@@ -7,7 +7,6 @@ import sys
 import sysconfig
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -18,10 +17,16 @@ import torch
 import aorta
 from aorta.artefacts.instrument_record import SampledFunction
 
-SHORTEST_S, LONGEST_S = 0.04, 0.08
-"""Times between two samples: at random, so that they do not follow the rhythm of the steps. The training
-thread pays for about 17 samples per second with as many switches of the interpreter.
+USUAL_S, SPARSE_S = 0.06, 0.25
+"""Mean times between two samples: of the first ones, and of those in a long training. Each sample costs the
+training thread a switch of the interpreter, about 0.1 ms where the host is the limit.
 """
+SHARE = 0.01
+"""Mean time to the next sample, as a share of the time that was sampled, between the two above: 17 per second
+for 6 seconds, and 4 per second after 25.
+"""
+SPREAD = 1 / 3
+"""Times are drawn this far around their mean, so that samples do not follow the rhythm of the steps."""
 MOST_PLACES = 40
 FIRST_WRITE_S, WRITE_S = 1.0, 15.0
 """Seconds to the first report, and at most to the next one: a rank that is killed leaves the last report."""
@@ -40,14 +45,12 @@ class Sources:
         self._programs = f"{home / 'workloads'}/"
         """Programs that come with aorta are own ones, as those of a user are."""
         self._hidden = tuple(f"{folder}/" for folder in hidden)
-        self._programs = f"{Path(aorta.__file__).parent / 'workloads'}/"
-        self._known: dict[str, Kind] = {}
+        self.known: dict[str, Kind] = {}
+        """Files that were judged."""
 
     def kind(self, file: str) -> Kind:
-        """Return what a source file is: `own`, `library`, or `hidden` (torch, Python, ours)."""
-        found = self._known.get(file)
-        if found is None:
-            found = self._known[file] = self._judge(file)
+        """Return what a source file is: `own`, `library`, or `hidden` (torch, Python, ours); keep it."""
+        found = self.known[file] = self._judge(file)
         return found
 
     def _judge(self, file: str) -> Kind:
@@ -60,8 +63,24 @@ class Sources:
         return "hidden" if file.startswith(self._hidden) else "own"
 
 
+class Found:
+    """Samples of one function, in one part of the step.
+
+    Args:
+        sampled: False for a place that was noted each time something happened there.
+    """
+
+    __slots__ = ("lines", "sampled", "samples")
+
+    def __init__(self, *, sampled: bool) -> None:
+        self.sampled = sampled
+        self.samples = 0
+        self.lines: dict[int, float] = {}
+        """Seconds that the samples of each line stand for; without samples, how often it was noted."""
+
+
 class Stacks:
-    """Counts where the training thread is found.
+    """Finds where the training thread is. Each sample stands for the time since the look before it.
 
     Args:
         thread: identity of the training thread.
@@ -72,63 +91,91 @@ class Stacks:
         self._thread = thread
         self._part = part
         self._sources = Sources()
-        self._lines: dict[_Key, Counter[int]] = {}
-        self.parts: Counter[str] = Counter()
+        self._found: dict[_Key, Found] = {}
+        self.parts: dict[str, int] = {}
+        """Samples per part."""
+        self._times_s: dict[str, float] = {}
+        self.sampled_s = 0.0
+        """Time that all samples stand for."""
         self._slept = self._woke = 0.0
 
-    def sample(self) -> None:
-        """Look once."""
-        part = self._part()
-        frame = sys._current_frames().get(self._thread)
-        if part is None or frame is None:
-            return
-        self.parts[part] += 1
-        self.note(part, frame)
+    def sample(self, seconds: float) -> None:
+        """Look once.
 
-    def note(self, part: str, frame: FrameType | None) -> None:
-        """Count the innermost frame of the program, and that of a package which the program calls."""
+        Args:
+            seconds: since the look before.
+        """
+        self._slept += seconds
+        self._woke += 1
+        part = self._part()
+        if part is None:
+            return
+        frame = sys._current_frames().get(self._thread)
+        if frame is None:
+            return
+        self.sampled_s += seconds
+        self.parts[part] = self.parts.get(part, 0) + 1
+        self._times_s[part] = self._times_s.get(part, 0.0) + seconds
+        self.note(part, frame, seconds)
+
+    def note(self, part: str, frame: FrameType | None, seconds: float | None = None) -> None:
+        """Count the innermost frame of the program, and that of a package which the program calls.
+
+        Args:
+            part: of the step.
+            frame: the innermost one.
+            seconds: that a sample stands for; None: something happens there, and nobody sampled it.
+        """
         package: FrameType | None = None
+        known = self._sources.known
         while frame is not None:
-            kind = self._sources.kind(frame.f_code.co_filename)
+            file = frame.f_code.co_filename
+            kind = known.get(file) or self._sources.kind(file)
             if kind == "own":
-                self._count(part, frame, package=False)
+                self._count(part, frame, seconds, package=False)
                 break
             if kind == "library" and package is None:
                 package = frame
             frame = frame.f_back
         if package is not None:
-            self._count(part, package, package=True)
+            self._count(part, package, seconds, package=True)
 
-    def _count(self, part: str, frame: FrameType, *, package: bool) -> None:
+    def _count(self, part: str, frame: FrameType, seconds: float | None, *, package: bool) -> None:
         code = frame.f_code
-        name = getattr(code, "co_qualname", code.co_name)
-        key = (part, name, code.co_filename, package)
-        self._lines.setdefault(key, Counter())[frame.f_lineno or code.co_firstlineno] += 1
+        key = (part, getattr(code, "co_qualname", code.co_name), code.co_filename, package)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = Found(sampled=seconds is not None)
+        found.samples += 1
+        line = frame.f_lineno or code.co_firstlineno
+        found.lines[line] = found.lines.get(line, 0.0) + (1.0 if seconds is None else seconds)
 
     def places(self) -> list[SampledFunction]:
-        """Return the functions that were found most often."""
-        found = [
+        """Return the places that were noted, and the functions that take the most time."""
+        places = [
             SampledFunction(
                 part=part,
                 function=function,
                 file=file,
-                line=lines.most_common(1)[0][0],
-                samples=lines.total(),
+                line=max(found.lines, key=found.lines.__getitem__),
+                samples=found.samples,
+                time_ms=1000 * sum(found.lines.values()) if found.sampled else None,
                 package=package,
             )
-            for (part, function, file, package), lines in list(self._lines.items())
+            for (part, function, file, package), found in list(self._found.items())
         ]
-        return sorted(found, key=lambda place: -place.samples)[:MOST_PLACES]
+        # Noted places are few, and none of them has a time.
+        places.sort(key=lambda place: (place.time_ms is not None, -(place.time_ms or 0.0), -place.samples))
+        return places[:MOST_PLACES]
 
     @property
     def interval_ms(self) -> float:
         """Mean time between two looks."""
         return 1000 * self._slept / self._woke if self._woke else 0.0
 
-    def slept(self, seconds: float) -> None:
-        """Count the time since the look before."""
-        self._slept += seconds
-        self._woke += 1
+    def times_ms(self) -> dict[str, float]:
+        """Return the time that the samples of each part stand for."""
+        return {part: 1000 * seconds for part, seconds in list(self._times_s.items())}
 
 
 class Sampler:
@@ -142,28 +189,42 @@ class Sampler:
 
     def __init__(self, stacks: Stacks, report: Callable[[], None], look: Callable[[float], None]) -> None:
         self._stacks, self._report, self._look = stacks, report, look
-        self._stop = threading.Event()
+        self._going = threading.Lock()
+        """Held until the thread has to end: a thread that waits for it runs no Python when it wakes."""
+        self._going.acquire()
         self._thread = threading.Thread(target=self._run, name="aorta-stacks", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """End the thread."""
-        self._stop.set()
+        if self._going.locked():
+            self._going.release()
         self._thread.join(1.0)
 
     def _run(self) -> None:
-        chance = random.Random()  # noqa: S311 - not the program's generator, and no secret
-        last = written = time.monotonic()
+        chance = random.Random().random  # noqa: S311 - not the program's generator, and no secret
+        stacks, look, stopped, clock = self._stacks, self._look, self._going.acquire, time.monotonic
+        last = written = clock()
         next_s = FIRST_WRITE_S
         try:
-            while not self._stop.wait(chance.uniform(SHORTEST_S, LONGEST_S)):
-                now = time.monotonic()
-                self._stacks.slept(now - last)
+            while not stopped(timeout=next_look_s(stacks.sampled_s, chance())):
+                now = clock()
+                stacks.sample(now - last)
                 last = now
-                self._stacks.sample()
-                self._look(now)
+                look(now)
                 if now - written > next_s:
                     written, next_s = now, min(2 * next_s, WRITE_S)
                     self._report()
         except Exception:  # noqa: S110 - a report without places is better than a message in the program's output
             pass
+
+
+def next_look_s(sampled_s: float, chance: float) -> float:
+    """Return the time to the next sample.
+
+    Args:
+        sampled_s: time that was sampled.
+        chance: a random number from 0 to 1.
+    """
+    mean = min(max(SHARE * sampled_s, USUAL_S), SPARSE_S)
+    return mean * (1 - SPREAD + 2 * SPREAD * chance)

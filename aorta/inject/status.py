@@ -97,6 +97,7 @@ class InstrumentStatus:
             hooks_off=dict(hooks.off),
             steps=steps,
             samples=dict(stacks.parts) if stacks else {},
+            sampled_ms=stacks.times_ms() if stacks else None,
             interval_ms=stacks.interval_ms if stacks else 0.0,
             note=note,
             ended=ended,

@@ -25,8 +25,8 @@ from aorta.instrument.writer import RecordWriter
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
-PARENT_CHECK_MS = 250
-PAUSE_S = 0.02
+PAUSE_S = 0.03
+"""Seconds from one look at the pipe to the next."""
 NICENESS = 5
 """Niceness of the companion: where cores are short, training goes first."""
 
@@ -34,15 +34,17 @@ NICENESS = 5
 def arriving(source: int, parent: int) -> Iterator[bytes]:
     """Frames from the file descriptor `source`, until the empty one, its end, or the end of `parent`.
 
-    It pauses after each reading: being woken for every step would cost the rank a switch of its core.
+    It looks now and then, and does not wait at the pipe. Waking a process takes the rank up to 1 ms: the
+    system may give it the rank's own core.
     """
     frames, waiter = Frames(), select.poll()
     waiter.register(source, select.POLLIN)
     while True:
         orphaned = os.getppid() != parent
-        if not waiter.poll(0 if orphaned else PARENT_CHECK_MS):
+        if not waiter.poll(0):
             if orphaned:
                 return
+            time.sleep(PAUSE_S)
             continue
         data = os.read(source, CHUNK_BYTES)
         if not data:
@@ -88,6 +90,10 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setscheduler(
+            0, os.SCHED_BATCH, os.sched_param(0)
+        )  # it takes no core from a thread that runs
     try:
         serve(sys.stdin.fileno(), sys.stdout.fileno(), int(records), name, int(parent))
     except (EOFError, TypeError, ValueError) as error:

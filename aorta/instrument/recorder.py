@@ -221,9 +221,9 @@ class StepRecorder(StepBorders):
         """Return this moment on the clock of the model's device."""
         return self._now.mark()
 
-    def border(self) -> Mark:
-        """Return this moment on the stream that is current now: the program may have changed it."""
-        return self._clock.mark()
+    def border(self) -> Callable[[], Mark]:
+        """Return what gives the moment at which it is called, on the stream that is current then."""
+        return self._clock.mark
 
     def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, tag: str) -> None:
         """Sum `tensor` over `group` in place, as one of the step's collectives."""

@@ -1,7 +1,7 @@
 """Finds where the training thread is in a part of the step, and how much longer than on other ranks.
 
-The shares are shares of samples, so each has the error of a count. A place that was found fewer than
-`FEWEST` times is not named.
+The shares are shares of the time that samples stand for, so each has the error of a count. A place that was
+found fewer than `FEWEST` times is not named.
 """
 
 from __future__ import annotations
@@ -100,21 +100,32 @@ def _told_apart(record: InstrumentRecord, parts: Sequence[str]) -> list[SampledF
     packages = [place for place in usable if place.package]
     kept = []
     for place in own:
-        inside = sum(one.samples for one in packages if one.part == place.part)
-        if place.function != SCRIPT or 2 * inside < place.samples:
+        inside = sum(_weight_of(one) for one in packages if one.part == place.part)
+        if place.function != SCRIPT or 2 * inside < _weight_of(place):
             kept.append(place)
     return kept or packages
 
 
 def _share(record: InstrumentRecord, place: SampledFunction) -> float:
-    return place.samples / max(sum(record.samples.values()), 1)
+    return _weight_of(place) / _whole(record)
 
 
 def _share_of(record: InstrumentRecord, like: SampledFunction, parts: Sequence[str]) -> float:
-    samples = sum(
-        place.samples
+    weight = sum(
+        _weight_of(place)
         for place in record.places
         if (place.function, place.file, place.package) == (like.function, like.file, like.package)
         and place.part in parts
     )
-    return samples / max(sum(record.samples.values()), 1)
+    return weight / _whole(record)
+
+
+def _weight_of(place: SampledFunction) -> float:
+    """Returns the time that samples of a place stand for; their number, where that time was not recorded."""
+    return place.samples if place.time_ms is None else place.time_ms
+
+
+def _whole(record: InstrumentRecord) -> float:
+    """Returns the time that all samples stand for; their number, where that time was not recorded."""
+    parts: Mapping[str, float] = record.samples if record.sampled_ms is None else record.sampled_ms
+    return sum(parts.values()) or 1.0

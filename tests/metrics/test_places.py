@@ -40,6 +40,29 @@ def test_what_takes_longer_than_on_the_others_is_found_not_what_takes_longest() 
     assert (found.function, found.share, found.longer) == ("preprocess", 0.30, 0.30 - 0.05)
 
 
+def test_shares_are_those_of_the_time_that_samples_stand_for() -> None:
+    """Later samples stand for more time than the first ones; without that time, each counts the same."""
+    late = replace(place("late", 20), time_ms=5000.0)
+    early = replace(place("early", 80), time_ms=4800.0)
+    timed = replace(record(0, 100, early, late), sampled_ms={"other": 9800.0, "forward": 200.0})
+    found = where({0: timed}, [], ["other"])
+    assert found is not None
+    assert (found.function, found.share) == ("late", 0.5)
+    counted = where({0: record(0, 100, place("early", 80), place("late", 20))}, [], ["other"])
+    assert counted is not None
+    assert (counted.function, counted.share) == ("early", 0.8)
+    # Of two ranks: 5000 of 10000 ms, and 1000 of 10000.
+    less = replace(place("late", 4), time_ms=1000.0)
+    other = replace(record(1, 100, early, less), sampled_ms={"other": 10000.0})
+    both = where({0: timed, 1: other}, [0], ["other"])
+    assert both is not None
+    assert (both.function, both.longer) == ("late", 0.5 - 0.1)
+
+
+def test_no_time_sampled_gives_no_place_and_no_error() -> None:
+    assert where({0: replace(record(0, 0), sampled_ms={})}, [], ["other"]) is None
+
+
 def test_a_finding_of_all_ranks_names_what_takes_longest() -> None:
     records = {0: record(0, 100, place("log", 40)), 1: record(1, 100, place("log", 50), place("other", 30))}
     found = where(records, [], ["other"])
