@@ -124,7 +124,7 @@ class Stacks:
         Args:
             part: of the step.
             frame: the innermost one.
-            seconds: that a sample stands for; None: something happens there, and nobody sampled it.
+            seconds: that a sample stands for. None if something happens there, without a sample.
         """
         package: FrameType | None = None
         known = self._sources.known
