@@ -35,6 +35,10 @@ class RecordedCalls(Struct, frozen=True):
     """Forward passes; 0: their number differs from step to step."""
     gradients: tuple[int, ...]
     """Bytes of each all-reduce of gradients, in order; empty: steps differ, or sizes are not recorded."""
+    each_pass: bool
+    """True if as many of these start after each forward pass, before the next one. False if there are none.
+    Two models with one backward pass exchange all of theirs after the last forward pass.
+    """
 
 
 def recorded_calls(by_rank: Mapping[int, StepColumns]) -> dict[int, RecordedCalls]:
@@ -61,17 +65,16 @@ def _of(ranges: RangeColumns, steps: int) -> RecordedCalls:
     outside = reduced[np.searchsorted(begin, at, side="right") == np.searchsorted(end, at, side="right")]
     metrics = outside[_of_metrics(_bytes(ranges, outside))]
     took = (ranges.end_ns - ranges.start_ns)[metrics]
-    passes = np.bincount(
-        ranges.row[
-            _rows(ranges, [kind.stream == "compute" and kind.tag == "forward" for kind in ranges.kinds])
-        ],
-        minlength=steps,
-    )
+    forward = _rows(ranges, [kind.stream == "compute" and kind.tag == "forward" for kind in ranges.kinds])
+    passes = np.bincount(ranges.row[forward], minlength=steps)
+    gradients = _gradients(ranges, steps)
+    starts = (base + ranges.start_ns)[_exchanges(ranges)]
     return RecordedCalls(
         small=len(metrics) / steps,
         small_ms=float(took.sum()) / steps / NS_PER_MS,
         passes=int(passes[0]) if (passes == passes[0]).all() else 0,
-        gradients=_gradients(ranges, steps),
+        gradients=gradients,
+        each_pass=bool(gradients) and _as_many(np.sort((base + ranges.start_ns)[forward]), starts),
     )
 
 
@@ -89,9 +92,20 @@ def _bytes(ranges: RangeColumns, rows: Ints) -> Ints:
     return np.array([kind.bytes or 0 for kind in ranges.kinds], dtype=np.int64)[ranges.kind[rows]]
 
 
+def _as_many(passes: Ints, starts: Ints) -> bool:
+    """Returns True if the same number of calls starts after each pass, before the next one."""
+    behind = np.searchsorted(passes, starts, side="right")
+    count = np.bincount(behind, minlength=len(passes) + 1)
+    return len(passes) > 0 and not count[0] and bool((count[1:] == count[1]).all())
+
+
+def _exchanges(ranges: RangeColumns) -> Ints:
+    return _rows(ranges, [kind.tag == _GRADIENTS and kind.op == "all_reduce" for kind in ranges.kinds])
+
+
 def _gradients(ranges: RangeColumns, steps: int) -> tuple[int, ...]:
     """Bytes of the gradients' all-reduces, where each step has the same ones."""
-    rows = _rows(ranges, [kind.tag == _GRADIENTS and kind.op == "all_reduce" for kind in ranges.kinds])
+    rows = _exchanges(ranges)
     sizes = _bytes(ranges, rows)
     each = len(rows) // steps
     if not each or len(rows) % steps or (np.bincount(ranges.row[rows], minlength=steps) != each).any():

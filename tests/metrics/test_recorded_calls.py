@@ -68,14 +68,26 @@ def test_weights_that_are_handed_round_are_no_metrics() -> None:
 
 def test_gradients_are_told_by_their_sizes_where_steps_agree() -> None:
     passes = [timed("compute", "forward", 0, 1), timed("compute", "forward", 10, 11)]
-    sizes = [timed("allreduce", "gradients", 5 + at, 6 + at, size) for at, size in enumerate((8, 4, 8, 4))]
+    sizes = [
+        timed("allreduce", "gradients", at, at + 1, size)
+        for at, size in zip((5, 6, 15, 16), (8, 4, 8, 4), strict=True)
+    ]
     found = of(*(one(number, *passes, *sizes) for number in (0, 1)))
-    assert (found.passes, found.gradients) == (2, (8, 4, 8, 4))
+    assert (found.passes, found.gradients, found.each_pass) == (2, (8, 4, 8, 4), True)
     other = of(one(0, *passes, *sizes), one(1, passes[0], *sizes[:3]))
-    assert (other.passes, other.gradients) == (0, ())
+    assert (other.passes, other.gradients, other.each_pass) == (0, (), False)
+
+
+@pytest.mark.parametrize("at", [(12, 13), (5, 6), (-1, 12)])
+def test_exchanges_behind_the_last_pass_or_one_of_them_are_not_of_each_pass(at: tuple[int, int]) -> None:
+    passes = [timed("compute", "forward", 0, 1), timed("compute", "forward", 10, 11)]
+    sizes = [timed("allreduce", "gradients", start, start + 1, 8) for start in at]
+    found = of(*(one(number, *passes, *sizes) for number in (0, 1)))
+    assert (found.passes, found.gradients, found.each_pass) == (2, (8, 8), False)
 
 
 def test_no_calls_are_measured_as_none() -> None:
     found = of(one(0, timed("compute", "forward", 0, 1)))
     assert (found.small, found.small_ms, found.passes, found.gradients) == (0.0, 0.0, 1, ())
+    assert not found.each_pass
     assert recorded_calls({}) == {}

@@ -89,6 +89,8 @@ def _observe(seen: Observation) -> ObservedSign | None:
     calls = [] if records is None else list(records.calls.values())
     if records is None or not calls or len({(item.passes, item.gradients) for item in calls}) > 1:
         return None
+    if not all(item.each_pass for item in calls):
+        return None
     passes, sizes = calls[0].passes, calls[0].gradients
     each = len(sizes) // max(passes, 1)
     if passes < 2 or not each or sizes != sizes[:each] * passes:
