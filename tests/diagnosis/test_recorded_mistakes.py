@@ -167,15 +167,58 @@ def test_work_of_one_rank_is_told_by_its_place(function: str, id_: str) -> None:
     assert found[id_].gain.value == pytest.approx(100 / 60)
 
 
-@pytest.mark.parametrize("function", ["preprocess", "get_batch", "logits", "<module>"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        "preprocess",
+        "get_batch",
+        "logits",
+        "<module>",
+        "lookup_catalog",
+        "fit_logistic",
+        "buildTopology",
+        "BlogDataset.tokenize",
+        "log_mel_spectrogram",
+        "log_prob",
+    ],
+)
 def test_work_of_one_rank_whose_name_does_not_say_that_it_logs_has_no_known_mistake(function: str) -> None:
     stacks = {0: hooked(0, places=[place(function, 40)]), 1: hooked(1)}
     assert named(changed(run(hosts=(50.0, 10.0)), stacks=stacks)) == {}
 
 
+@pytest.mark.parametrize(
+    ("file", "function", "logs"),
+    [
+        ("run_summarization.py", "preprocess", False),
+        ("train_metric_learning.py", "shuffle", False),
+        ("train_dialog.py", "main", False),
+        ("logging_utils.py", "collect", True),
+        ("metrics.py", "update", True),
+        ("train.py", "TrainLogger.collect", True),
+        ("train.py", "_log", True),
+        ("train.py", "log_loss", True),
+        ("train.py", "loghist", True),
+        ("train.py", "writeMetrics", True),
+    ],
+)
+def test_a_name_says_that_code_logs_by_whole_words(file: str, function: str, logs: bool) -> None:
+    there = SampledFunction(part="other", function=function, file=f"/job/{file}", line=12, samples=40)
+    seen = changed(run(hosts=(50.0, 10.0)), stacks={0: hooked(0, places=[there]), 1: hooked(1)})
+    assert ("rank0_logging" in named(seen)) is logs
+
+
+def test_a_package_that_logs_now_and_then_is_not_where_the_time_goes() -> None:
+    inside = SampledFunction(
+        part="other", function="add", file="/env/site-packages/wandb/run.py", line=1, samples=4, package=True
+    )
+    stacks = {0: hooked(0, places=[place("preprocess", 40), inside]), 1: hooked(1)}
+    assert named(changed(run(hosts=(50.0, 10.0)), stacks=stacks)) == {}
+
+
 def test_a_package_that_logs_tells_what_the_function_does() -> None:
     inside = SampledFunction(
-        part="other", function="add", file="/env/site-packages/wandb/run.py", line=1, samples=9, package=True
+        part="other", function="add", file="/env/site-packages/wandb/run.py", line=1, samples=25, package=True
     )
     stacks = {0: hooked(0, places=[place("<module>", 40), inside]), 1: hooked(1)}
     assert list(named(changed(run(hosts=(50.0, 10.0)), stacks=stacks))) == ["rank0_logging"]
@@ -204,8 +247,8 @@ def test_host_work_without_a_place_is_no_mistake() -> None:
 
 
 def test_exchanges_of_all_passes_but_the_last_go() -> None:
-    def made(passes: int, *sizes: int) -> dict[int, RecordedCalls]:
-        return dict.fromkeys((0, 1), RecordedCalls(0.0, 0.0, passes, sizes))
+    def made(passes: int, *sizes: int, each_pass: bool = True) -> dict[int, RecordedCalls]:
+        return dict.fromkeys((0, 1), RecordedCalls(0.0, 0.0, passes, sizes, each_pass))
 
     # 30 ms of exchange are exposed in each step of 100: three of four passes go.
     found = named(run(calls=made(4, *(8, 4) * 4)))["no_no_sync"]
@@ -214,10 +257,12 @@ def test_exchanges_of_all_passes_but_the_last_go() -> None:
     assert named(run(calls=made(4, 8, 4))) == {}, "the last pass alone exchanges"
     assert named(run(calls=made(1, 8, 4))) == {}
     assert named(run(calls=made(2, 8, 4, 4, 8))) == {}, "the passes exchange different things"
+    both = made(2, 8, 8, each_pass=False)
+    assert named(run(calls=both)) == {}, "two models of one size exchange behind both of their passes"
 
 
 def calls(small: float = 0.0, small_ms: float = 0.0, passes: int = 1) -> dict[int, RecordedCalls]:
-    return {rank: RecordedCalls(small, small_ms + 5 * rank, passes, ()) for rank in (0, 1)}
+    return {rank: RecordedCalls(small, small_ms + 5 * rank, passes, (), False) for rank in (0, 1)}
 
 
 def test_one_small_collective_per_metric() -> None:

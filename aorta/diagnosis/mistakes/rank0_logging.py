@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,10 +26,22 @@ from aorta.diagnosis.observation import Observation
 from aorta.metrics.line_replay import Floats, ReplayChanges
 from aorta.metrics.places import FindingPlace
 
-_NAMES = re.compile(
-    r"log(?!ic|it|in|sum|_?soft|aggr)|hist(?!ory)|statis|stats|metric|write|dump|summar|report|monitor|print|plot|debug",
-    re.IGNORECASE,
+if TYPE_CHECKING:
+    from aorta.artefacts.instrument_record import InstrumentRecord
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_SAYS = (
+    r"log(?:s|ged|gers?|ging)?|(?:log|print|write|dump)_?(?:hist|stat|metric|scalar|grad|value|param|weight|image)"
+    r"[a-z]*|hist(?:s|ograms?)?|stat(?:s|istics?)?|metrics?|writ(?:es?|ers?|ing)|dump(?:s|ed|er|ing)?"
+    r"|summar(?:y|ies)|report(?:s|ed|ers?|ing)?|monitor(?:s|ing)?|print(?:s|er|ing)?|plot(?:s|ter|ting)?|debug"
 )
+_NO_LOG = (
+    r"_(?:soft|prob|like|sum|mel|spec|space|scale|norm|det|sigmoid|odds|ratio|uniform|gauss|dens|post|prior)"
+)
+_FUNCTION = re.compile(rf"(?:^|_)(?!log{_NO_LOG})(?:{_SAYS})(?=_|$)")
+_FILE = re.compile(rf"(?:(?:{_SAYS}|utils?|helpers?|hooks?|callbacks?)(?:_|$))+")
+"""Every word of a file's name says it: `metric_learning` is no file that logs, and `logging_utils` is one."""
+_MOST = 0.5
 _PACKAGES = re.compile(
     r"/(?:tensorboard\w*|wandb|mlflow|comet_ml|neptune|clearml|aim|loguru|matplotlib|csv_logger)/"
 )
@@ -151,15 +164,28 @@ def _observe(seen: Observation) -> ObservedSign | None:
 
 
 def _logs(seen: Observation, ranks: Sequence[int], place: FindingPlace) -> bool:
-    """True if the place is named as code that logs, or calls a package that does."""
-    packages = [
-        one.file
-        for rank in ranks
-        for one in seen.host.stacks[rank].places
-        if one.package and one.part == "other"
-    ]
-    named = f"{place.function} {PurePath(place.file).stem}"
-    return _NAMES.search(named) is not None or any(_PACKAGES.search(file) for file in packages)
+    """True if the place is named as code that logs, or is mostly in a package that does."""
+    if _named(place.function, PurePath(place.file).stem):
+        return True
+    longer = place.share if place.longer is None else place.longer
+    return any(_packages(seen.host.stacks[rank]) >= _MOST * longer for rank in ranks)
+
+
+def _named(function: str, stem: str) -> bool:
+    said, file = ("_".join(_WORDS.findall(name)).lower() for name in (function, stem))
+    return _FUNCTION.search(said) is not None or (
+        _FILE.fullmatch(file) is not None and _FUNCTION.search(file) is not None
+    )
+
+
+def _packages(record: InstrumentRecord) -> float:
+    """Returns the share of a rank's samples in packages that log."""
+    found = sum(
+        one.samples
+        for one in record.places
+        if one.package and one.part == "other" and _PACKAGES.search(one.file)
+    )
+    return found / max(sum(record.samples.values()), 1)
 
 
 SPEC = MistakeSpec(
