@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from aorta.artefacts.mesh import Mesh
 from aorta.diagnosis.rank import RankCosts
@@ -47,3 +49,11 @@ def test_a_host_that_works_longer_than_the_others_is_waited_for(
     speedup = answer.finding.estimated_speedup
     assert speedup is not None
     assert (speedup.low, speedup.high) == pytest.approx((100 / (100 - value / 2), 100 / (100 - value)))
+
+
+@pytest.mark.parametrize(("steps", "fires"), [(9, False), (10, True)])
+def test_few_steps_name_no_host(steps: int, fires: bool) -> None:
+    seen = context(mesh=MESH, costs=costs((2.0, 32.0), (35.0, 1.0)))
+    few = msgspec.structs.replace(seen.steps.breakdown, steps=steps)
+    answer = measure("straggler", replace(seen, steps=replace(seen.steps, breakdown=few)), RECORDS)
+    assert (answer.finding is not None) is fires

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import comb
 from typing import Literal
 
 import pytest
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from aorta.artefacts.replayed import Lateness, LatenessTable
 from aorta.diagnosis.findings import FINDINGS
+from aorta.diagnosis.findings._other_load import _heads
 from aorta.diagnosis.model import Modelled
 from aorta.diagnosis.policy import Policy
 from aorta.metrics.collectives import match_collectives
@@ -204,3 +206,16 @@ def test_a_load_explains_an_exchange_that_is_fast_at_times(
     why = check(finding("communication"), seen, Policy.of(None))
     assert (why is not None and "it would take 7.5 %" in why) is explained
     assert (why is None) is not explained
+
+
+@pytest.mark.parametrize("throws", [0, 1, 7, 40])
+def test_the_chance_of_heads_is_that_of_all_ways_to_throw_them(throws: int) -> None:
+    for least in range(throws + 1):
+        ways = sum(comb(throws, heads) for heads in range(least, throws + 1))
+        assert _heads(least, throws) == pytest.approx(ways / 2**throws)
+
+
+def test_chances_of_long_runs_are_numbers() -> None:
+    # 10,200 of 20,000: 200 over the mean, at a standard deviation of 71.
+    assert 0.001 < _heads(10_200, 20_000) < 0.003
+    assert _heads(20_000, 20_000) == 0.0, "2**-20000 is no float but 0"

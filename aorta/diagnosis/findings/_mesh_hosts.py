@@ -5,6 +5,7 @@ from __future__ import annotations
 from aorta.averages import fmean, median_low
 from aorta.diagnosis.finding import MOST, STEP_SHARE, RuleResult, found, gain, measured
 from aorta.diagnosis.observation import Observation
+from aorta.diagnosis.policy import Policy
 from aorta.units import rank_words
 
 
@@ -29,14 +30,17 @@ def late_hosts(seen: Observation) -> dict[int, float]:
     return lost
 
 
-def answer(mesh: RuleResult, seen: Observation, threshold: float) -> RuleResult:
+def answer(mesh: RuleResult, seen: Observation, policy: Policy) -> RuleResult:
     """Returns the ranks whose hosts are late, where that costs more than what the mesh's replay found.
 
     Args:
         mesh: the answer of the replay.
         seen: the run.
-        threshold: least share of the step, in percent.
+        policy: with the least share of the step, and the steps that the records need.
     """
+    if seen.steps.too_little(policy):
+        return mesh
+    threshold = policy.straggler_pct
     lost, step_ms = late_hosts(seen), seen.steps.step_ms if seen.steps.costs else 0.0
     worst = max(lost.values(), default=0.0)
     value = 100.0 * worst / step_ms if step_ms else 0.0

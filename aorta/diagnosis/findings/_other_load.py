@@ -71,9 +71,18 @@ def _chance(late: LatenessTable, ranks: Sequence[int], world: int) -> float:
     times = {row.rank: row.late_times or 0 for row in late.ranks}
     mine = min(times.get(rank, 0) for rank in ranks)
     others = max((count for rank, count in times.items() if rank not in ranks), default=0)
-    total = mine + others
-    as_often: float = sum(comb(total, count) for count in range(mine, total + 1)) / 2**total
-    return min(world * as_often, 1.0)
+    return min(world * _heads(mine, mine + others), 1.0)
+
+
+def _heads(least: int, throws: int) -> float:
+    """Returns the chance of at least `least` heads in `throws` throws of a coin."""
+    ways = each = comb(throws, least)
+    for heads in range(least, throws):
+        # The ways follow from those before: a sum of binomials takes seconds for thousands of throws.
+        each = each * (throws - heads) // (heads + 1)
+        ways += each
+    chance: float = ways / 2**throws
+    return chance
 
 
 def explains_exchange(transfer_pct: float, seen: Observation, policy: Policy) -> str | None:

@@ -59,7 +59,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     """
     threshold, steps = policy.straggler_pct, seen.steps
     if seen.mesh is not None:
-        return _mesh_hosts.answer(_mesh.answer(seen, KIND, threshold, tuple(_mesh.CODES)), seen, threshold)
+        return _mesh_hosts.answer(_mesh.answer(seen, KIND, threshold, tuple(_mesh.CODES)), seen, policy)
     reason = steps.too_little(policy)
     if not reason and seen.job.world_size == 1:
         reason = "not measurable: a single rank has no other rank to wait for"
