@@ -281,6 +281,11 @@ def _once_each(name: str, steps: StepColumns, problems: list[Problem]) -> StepCo
     if len(kept) < len(numbers):
         twice = len(numbers) - len(kept)
         problems.append(
-            Problem(file=name, reason=f"{twice} steps occur more than once; the last record of each is used")
+            Problem(
+                file=name,
+                reason="1 step occurs more than once; its last record is used"
+                if twice == 1
+                else f"{twice:,} steps occur more than once; the last record of each is used",
+            )
         )
     return steps.at(len(numbers) - 1 - last)

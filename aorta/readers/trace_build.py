@@ -27,6 +27,7 @@ from aorta.artefacts.events import (
 from aorta.readers.kernels import kinds_of, operation
 from aorta.readers.lost import with_unseen
 from aorta.readers.possible import without_impossible
+from aorta.units import plural
 
 Call: TypeAlias = tuple[int, int]
 """A range on the host: its lane and start."""
@@ -67,7 +68,8 @@ def finish(trace: Trace, sizes: Mapping[Call, int] = _NO_SIZES) -> Trace:
             kind = np.where(inside, int(Kind.COMMUNICATION), kind)
             notes = (
                 *notes,
-                f"{int(inside.sum())} kernels count as communication, because a collective launched them",
+                f"{plural(int(inside.sum()), 'kernel counts', 'kernels count')} as communication, because a "
+                "collective launched them",
             )
     gpu, known = replace(gpu, kind=kind), trace.collectives
     if not is_sorted(gpu.start_ns):

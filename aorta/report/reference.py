@@ -21,7 +21,7 @@ from aorta.diagnosis.findings import PLUGINS
 from aorta.diagnosis.mistakes import CATALOGUE
 from aorta.diagnosis.plugins import Plugin
 from aorta.errors import ConfigError
-from aorta.report.blocks import Block, Bullet, Bullets, Code, Heading, Paragraph
+from aorta.report.blocks import Block, Bullet, Bullets, Code, Heading, Paragraph, coded
 from aorta.report.markdown import md_table, to_markdown
 from aorta.report.tables import Table
 
@@ -53,7 +53,7 @@ def finding_blocks(plugin: Plugin[FindingSpec], *, level: int = 1) -> list[Block
         Heading("Why it costs time", level + 1),
         Paragraph(page.costs),
         Heading("What to do", level + 1),
-        Paragraph(page.remedy),
+        Paragraph(coded(page.remedy)),
     ]
     if spec.sub_causes:
         blocks += [Heading("Causes behind it", level + 1), Bullets(tuple(causes))]

@@ -147,7 +147,7 @@ def test_kernels_of_a_collective_range_are_communication_where_none_has_the_name
     ]
     trace = kineto.read(write(tmp_path / "t.json", events))
     assert trace.gpu.kind.tolist() == [Kind.COMMUNICATION, Kind.COMPUTE]
-    assert "1 kernels count as communication, because a collective" in trace.notes[0]
+    assert "1 kernel counts as communication, because a collective" in trace.notes[0]
     events.append(kernel("ncclDevKernel_AllReduce", 50.0, 5.0))
     trace = kineto.read(write(tmp_path / "t.json", events))
     assert trace.gpu.kind.tolist() == [Kind.COMPUTE, Kind.COMPUTE, Kind.COMMUNICATION]

@@ -133,7 +133,7 @@ def test_a_step_written_twice_counts_once_as_written_last(run: RunDir) -> None:
     run.records(0).write_text("\n".join([*lines, again]) + "\n")
     found = read_steps(run)
     assert [step.samples for step in found.by_rank[0]] == [8, 8, 99, 8, 8, 8]
-    assert "1 steps occur more than once" in found.problems[0].reason
+    assert "1 step occurs more than once" in found.problems[0].reason
 
 
 def test_an_empty_file_is_a_problem_not_a_rank(run: RunDir) -> None:
@@ -197,7 +197,7 @@ def test_a_step_run_again_in_the_same_file_is_named_and_the_last_counts(run: Run
     found = read_steps(run)
     assert found.by_rank[0][3].mono_start_ns == again["mono_start_ns"]
     assert [item.reason for item in found.problems] == [
-        "1 steps occur more than once; the last record of each is used"
+        "1 step occurs more than once; its last record is used"
     ]
 
 
