@@ -36,8 +36,9 @@ class RecordedCalls(Struct, frozen=True):
     gradients: tuple[int, ...]
     """Bytes of each all-reduce of gradients, in order; empty: steps differ, or sizes are not recorded."""
     each_pass: bool
-    """True if as many of these start after each forward pass, before the next one. False if there are none.
-    Two models with one backward pass exchange all of theirs after the last forward pass.
+    """True if as many of these start after each forward pass, before the next one, and weights are updated
+    after the last pass alone. False if there are none. Two models with one backward pass exchange all of
+    theirs after the last forward pass. Two models with an update each need each exchange.
     """
 
 
@@ -65,16 +66,23 @@ def _of(ranges: RangeColumns, steps: int) -> RecordedCalls:
     outside = reduced[np.searchsorted(begin, at, side="right") == np.searchsorted(end, at, side="right")]
     metrics = outside[_of_metrics(_bytes(ranges, outside))]
     took = (ranges.end_ns - ranges.start_ns)[metrics]
-    forward = _rows(ranges, [kind.stream == "compute" and kind.tag == "forward" for kind in ranges.kinds])
+    forward, update = (
+        _rows(ranges, [kind.stream == "compute" and kind.tag == tag for kind in ranges.kinds])
+        for tag in ("forward", "optimizer")
+    )
     passes = np.bincount(ranges.row[forward], minlength=steps)
     gradients = _gradients(ranges, steps)
     starts = (base + ranges.start_ns)[_exchanges(ranges)]
+    behind = np.searchsorted(np.sort((base + ranges.start_ns)[forward]), (base + ranges.start_ns)[update])
+    updated = np.isin(np.arange(steps), ranges.row[update]).all()
+    at_the_end = updated and (behind == np.cumsum(passes)[ranges.row[update]]).all()
     return RecordedCalls(
         small=len(metrics) / steps,
         small_ms=float(took.sum()) / steps / NS_PER_MS,
         passes=int(passes[0]) if (passes == passes[0]).all() else 0,
         gradients=gradients,
-        each_pass=bool(gradients) and _as_many(np.sort((base + ranges.start_ns)[forward]), starts),
+        each_pass=bool(gradients and at_the_end)
+        and _as_many(np.sort((base + ranges.start_ns)[forward]), starts),
     )
 
 

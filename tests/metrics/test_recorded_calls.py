@@ -72,7 +72,8 @@ def test_gradients_are_told_by_their_sizes_where_steps_agree() -> None:
         timed("allreduce", "gradients", at, at + 1, size)
         for at, size in zip((5, 6, 15, 16), (8, 4, 8, 4), strict=True)
     ]
-    found = of(*(one(number, *passes, *sizes) for number in (0, 1)))
+    update = timed("compute", "optimizer", 20, 21)
+    found = of(*(one(number, *passes, *sizes, update) for number in (0, 1)))
     assert (found.passes, found.gradients, found.each_pass) == (2, (8, 4, 8, 4), True)
     other = of(one(0, *passes, *sizes), one(1, passes[0], *sizes[:3]))
     assert (other.passes, other.gradients, other.each_pass) == (0, (), False)
@@ -82,8 +83,23 @@ def test_gradients_are_told_by_their_sizes_where_steps_agree() -> None:
 def test_exchanges_behind_the_last_pass_or_one_of_them_are_not_of_each_pass(at: tuple[int, int]) -> None:
     passes = [timed("compute", "forward", 0, 1), timed("compute", "forward", 10, 11)]
     sizes = [timed("allreduce", "gradients", start, start + 1, 8) for start in at]
-    found = of(*(one(number, *passes, *sizes) for number in (0, 1)))
+    update = timed("compute", "optimizer", 20, 21)
+    found = of(*(one(number, *passes, *sizes, update) for number in (0, 1)))
     assert (found.passes, found.gradients, found.each_pass) == (2, (8, 8), False)
+
+
+@pytest.mark.parametrize(
+    ("updates", "needless"), [((), False), ((8,), False), ((8, 20), False), ((20,), True), ((20, 22), True)]
+)
+def test_exchanges_ahead_of_an_update_of_their_own_are_needed(
+    updates: tuple[int, ...], needless: bool
+) -> None:
+    passes = [timed("compute", "forward", 0, 1), timed("compute", "forward", 10, 11)]
+    sizes = [timed("allreduce", "gradients", at, at + 1, 8) for at in (5, 15)]
+    made = [timed("compute", "optimizer", at, at + 1) for at in updates]
+    assert of(*(one(number, *passes, *sizes, *made) for number in (0, 1))).each_pass is needless
+    # A step without an update tells nothing of the others.
+    assert not of(one(0, *passes, *sizes, *made), one(1, *passes, *sizes)).each_pass
 
 
 def test_no_calls_are_measured_as_none() -> None:
