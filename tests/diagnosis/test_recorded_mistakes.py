@@ -93,6 +93,17 @@ def test_a_loader_that_is_slow_on_one_rank() -> None:
 
 
 @pytest.mark.parametrize(
+    ("mine", "other", "named_as"),
+    [(2, None, False), (2, 2, True), (2, 0, True), (0, None, False), (None, None, True), (None, 2, True)],
+)
+def test_the_only_rank_with_a_loader_is_not_slower_than_other_loaders(
+    mine: int | None, other: int | None, named_as: bool
+) -> None:
+    stacks = {0: hooked(0, loader_workers=other), 1: hooked(1, loader_workers=mine)}
+    assert ("loader_rank1" in named(changed(run((0.0, 40.0)), stacks=stacks))) is named_as
+
+
+@pytest.mark.parametrize(
     ("ready", "id_"), [(0.2, "loader_few_workers"), (0.0, "loader_few_workers"), (2.0, "loader_rank1")]
 )
 def test_a_loader_without_a_batch_ready_is_as_slow_though_its_rank_waits_elsewhere(

@@ -69,6 +69,22 @@ def workers(seen: Observation, ranks: Sequence[int]) -> int | None:
     return known[0] if len(known) == len(ranks) and len(set(known)) == 1 else None
 
 
+def alone_have_loaders(seen: Observation, ranks: Sequence[int]) -> bool:
+    """Returns True if hooks saw a DataLoader on these ranks and on none of the others.
+
+    The others get their batches from these ranks, or are later stages of a pipeline.
+    """
+    stacks = seen.host.stacks
+    others = [one for rank, one in stacks.items() if rank not in ranks]
+    mine = [stacks[rank] for rank in ranks if rank in stacks]
+    return bool(
+        others
+        and len(mine) == len(ranks)
+        and all(one.loader_workers is not None for one in mine)
+        and all(one.loader_workers is None for one in others)
+    )
+
+
 def starts_ms(seen: Observation, ranks: Sequence[int]) -> float:
     """Returns the longest time per step that a rank waits for workers that start; 0.0: they started once."""
     found = [seen.host.stacks[rank] for rank in ranks if rank in seen.host.stacks]

@@ -15,7 +15,13 @@ from __future__ import annotations
 from aorta.artefacts.mistakes import MistakePlace
 from aorta.diagnosis.mistake import MistakeSpec, ObservedSign, Program, Sign
 from aorta.diagnosis.mistakes._loaders import waits, without_waits
-from aorta.diagnosis.mistakes._recorded import gain_without, recorded, starved, waiting
+from aorta.diagnosis.mistakes._recorded import (
+    alone_have_loaders,
+    gain_without,
+    recorded,
+    starved,
+    waiting,
+)
 from aorta.diagnosis.observation import Observation
 
 
@@ -36,6 +42,8 @@ def _observe(seen: Observation) -> ObservedSign | None:
     records = recorded(seen)
     ranks, alone = waiting(seen, records) if records is not None else ([], False)
     if records is None or not alone or 2 * len(ranks) > len(records.rows) or starved(seen, records):
+        return None
+    if alone_have_loaders(seen, ranks):
         return None
     return ObservedSign(
         gain_without(records, "data_loading", ranks),
