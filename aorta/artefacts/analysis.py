@@ -149,7 +149,7 @@ class RuleMeasurement(Record, frozen=True, kw_only=True):
     unit: str
     fired: bool
     reason: str | None = None
-    """Why the value is absent: `not measurable: ...`."""
+    """Why the value is absent: `not measured: ...`."""
     answer: Answered | None = None
     """None: an earlier version wrote it, and `fired` and `value` tell."""
     remedy: str | None = None

@@ -25,7 +25,7 @@ class Confidence(Record, frozen=True, kw_only=True):
     doubts: list[str]
     """Reasons that lower it; empty if it is high."""
     gain: Level = "none"
-    """Confidence in the expected speed-up; `none`: there is none to trust."""
+    """Confidence in the predicted speed-up; `none`: there is none to trust."""
     gain_doubts: list[str] = field(default_factory=list)
     """Reasons that lower the confidence in the gain; empty if it is high."""
 

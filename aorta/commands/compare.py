@@ -92,7 +92,10 @@ def _before_after(before: Path, after: Path, output: Path | None, json_path: str
             from aorta.report.parts import step_parts
 
             with style.styled():
-                figure = overview.parts_figure([(name, step_parts(item)) for name, item in drawn])
+                figure = overview.parts_figure(
+                    [(name, step_parts(item)) for name, item in drawn],
+                    max(len(item.breakdown.per_rank) for _, item in drawn),
+                )
                 style.save(figure, output / "comparison.png", output / "comparison.svg")
             title, *rest = blocks(found)
             picture = Picture("Where the time in a step goes, before and after", "comparison")

@@ -45,7 +45,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     effective_gpu_utilization_pct: Annotated[
         float,
         row(
-            "% of time",
+            "% of the time",
             "GPU under-utilisation is reported if the GPU computes for less than this share of the time.",
             "The default of the profiling guide that users already know.",
             below=True,
@@ -75,7 +75,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of memory",
-            "Memory pressure is reported if peak use is above this share of total memory.",
+            "Memory pressure is reported if peak memory use is above this share of the GPU's memory or of "
+            "the job's limit (the node's memory, if there is no limit).",
             "The default of the profiling guide that users already know.",
             most=100,
         ),
@@ -85,8 +86,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             float,
             row(
                 "% of the step",
-                "A straggler is reported if waiting for its compute and host work takes more than this "
-                "share of the step.",
+                "A rank is reported as a straggler if the others wait for its compute or host work for more "
+                "than this share of the step.",
                 "The waiting ranks see these waits as communication. Waits in kernel traces contain no "
                 "scheduling noise of the host, so a smaller share is certain.",
                 most=100,
@@ -100,8 +101,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of the step",
-            "Host bound is reported if the device waits for host work alone for more than this share of the "
-            "step.",
+            "The job is reported as host bound if the device waits for host work, and not for data or "
+            "communication, for more than this share of the step.",
             "The same as for data loading: in both cases, the device waits for the host.",
             most=100,
         ),
@@ -111,8 +112,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             float,
             row(
                 "% of the step",
-                "Communication is only a symptom if the exchange itself, without waits, takes at most this "
-                "share of the step.",
+                "Communication is reported as a cause only if transferring data, without waits, takes more "
+                "than this share of the step.",
                 "If communication passes its threshold only because of waits, it has another cause.",
                 most=100,
                 null="as exposed_comm_pct",
@@ -124,8 +125,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "per step",
-            "Memory pressure is reported if allocations on a GPU fail and are repeated more often than "
-            "this per step.",
+            "Memory pressure is reported if failed GPU allocations are retried more than this many times per "
+            "step.",
             "Each retry empties the allocator's cache and waits for the GPU. One retry in ten steps is "
             "noticeable.",
         ),
@@ -142,7 +143,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of the step",
-            "Inefficient compute is reported if a compute mistake takes more than this share of the step.",
+            "Inefficient compute is reported if the costliest known inefficiency in compute takes more than "
+            "this share of the step.",
             "A smaller share is within the error of the prediction.",
             most=100,
         ),
@@ -150,7 +152,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     between_steps_pct: Annotated[
         float,
         row(
-            "% of time",
+            "% of the time",
             "Time between steps is reported if it takes more than this share of the time.",
             "If nothing else is found, the verdict may leave a fifth of the time unexplained.",
             most=100,
@@ -170,8 +172,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of the measured time",
-            "A stall is reported if steps or gaps of at least 10 times the median step take more than "
-            "this share of the time.",
+            "A stall is reported if steps, or gaps between steps, of at least 10 times the median step take "
+            "more than this share of the time.",
             "The same share as for exposed communication.",
             most=100,
         ),
@@ -181,7 +183,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             int,
             row(
                 "steps",
-                "With fewer steady steps than this, there is no verdict.",
+                "With fewer steady steps than this, the verdict is `insufficient data`.",
                 "Fewer step records do not show how much steps vary. Kernel traces are exact to the "
                 "nanosecond, and captures are short.",
                 least=1,

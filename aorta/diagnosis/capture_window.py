@@ -93,7 +93,7 @@ def overhead_note(found: ProfilerOverhead | None) -> list[str]:
     if found is None:
         return []
     if found.ratio is None:
-        return [f"the profiler's cost is not measurable: {found.reason}"]
+        return [f"the profiler's cost could not be measured: {found.reason}"]
     if found.ratio <= WARN_ABOVE:
         return []
     return [
@@ -108,7 +108,7 @@ def detail_note(found: DetailCost | None) -> list[str]:
     if found is None:
         return []
     if found.ratio is None:
-        return [f"the cost of timing steps part by part is not measurable: {found.reason}"]
+        return [f"the cost of timing steps part by part could not be measured: {found.reason}"]
     elsewhere = _slow_elsewhere(found)
     noise = found.ratio_interval is not None and found.ratio_interval.low <= 1.0
     if found.ratio <= WARN_ABOVE or noise:

@@ -137,7 +137,7 @@ def not_measured(
         kind: of the finding.
         threshold: that a value would have been compared with.
         unit: of both.
-        reason: why there is no value: `not measurable: ...`.
+        reason: why there is no value: `not measured: ...`.
         remedy: what would give one, as a command or a key to set.
     """
     return RuleResult(

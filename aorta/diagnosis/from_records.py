@@ -192,7 +192,7 @@ def _quality(
     said = [*overhead_note(facts.profiler_overhead), *timed]
     if rate is None:
         lacks = "it needs steady steps of every rank" if counted(steady) else "no samples were counted"
-        said.append(f"throughput is not measurable: {lacks}")
+        said.append(f"throughput could not be measured: {lacks}")
     quality = data_quality(
         data,
         rate,

@@ -123,7 +123,7 @@ class ObservedSteps(Struct, frozen=True):
         if not self.untimed_calls:
             return None
         calls = f"{self.untimed_calls:.3g} calls of torch.distributed per step could not be timed"
-        return f"not measurable: at least {least_pct:.1f} % of the step; {calls}"
+        return f"not measured: at least {least_pct:.1f} % of the step; {calls}"
 
     def words(self) -> str:
         """Returns the steps that the breakdown is of, in words."""
@@ -139,9 +139,9 @@ class ObservedSteps(Struct, frozen=True):
     def too_little(self, policy: Policy) -> str | None:
         """Returns why no finding about the step can be judged; None if it can."""
         if not self.enough(policy):
-            return f"not measurable: {self.words()}, {policy.min_steady_steps} are needed"
+            return f"not measured: {self.words()}, {policy.min_steady_steps} are needed"
         if not self.costs:
-            return f"not measurable: the {self.source} have no breakdown, because {self.costs_absent}"
+            return f"not measured: the {self.source} have no breakdown, because {self.costs_absent}"
         return None
 
 

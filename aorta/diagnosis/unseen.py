@@ -61,7 +61,7 @@ def beside_unseen(spec: FindingSpec, answer: RuleResult, seen: Observation) -> R
     why, remedy = _why(seen, kinds_first=kinds_first)
     word = "of an unknown kind" if kinds_first else "unseen"
     span = f"{said.value:.0f} to {min(most, 100.0):.0f} {said.unit}"
-    reason = f"not measurable: {span}, since {unseen:.0f} % is {word} ({why})"
+    reason = f"not measured: {span}, since {unseen:.0f} % is {word} ({why})"
     return not_measured(spec.kind, said.threshold, said.unit, reason, remedy=remedy)
 
 

@@ -182,8 +182,8 @@ def insufficient(judged: Judged, seen: Observation, policy: Policy) -> list[tupl
         # A remedy of what was not found: another cause has to account for it, and none was found.
         open_question = answer.answer == "not_measurable" or (not answer.fired and answer.remedy is not None)
         if open_question and needed is not None and needed(seen, policy):
-            words = (answer.reason or "not measurable").removeprefix("not measurable: ").removeprefix("ok: ")
-            text = f"{FINDINGS[answer.kind].subject} is not measurable: {words}"
+            words = (answer.reason or "not measured").removeprefix("not measured: ").removeprefix("ok: ")
+            text = f"{FINDINGS[answer.kind].subject} could not be measured: {words}"
             found.append((f"not_measurable_{answer.kind}", text, answer.remedy or _TRACE))
     return found
 

@@ -40,15 +40,15 @@ def with_where(spec: FindingSpec, finding: Finding, seen: Observation) -> Findin
 
 
 def _others(finding: Finding, seen: Observation) -> str:
-    """Returns the ranks that are not named, with a verb: `rank 0 spends`, or `the other ranks spend`."""
+    """Returns the ranks that are not named: `rank 0`, or `the other ranks`."""
     others = [row.rank for row in seen.steps.breakdown.per_rank if row.rank not in finding.ranks]
-    return f"{rank_words(others)} spends" if len(others) == 1 else "the other ranks spend"
+    return rank_words(others) if len(others) == 1 else "the other ranks"
 
 
 def _look(finding: Finding, place: CodeLocation, seen: Observation) -> str:
     whose = f"of {rank_words(finding.ranks)}'s step" if len(finding.ranks) == 1 else "of the step"
     longer = (
-        f"; {_others(finding, seen)} {place.longer_ms:.1f} ms less there per step"
+        f", {place.longer_ms:.1f} ms more per step than on {_others(finding, seen)}"
         if place.longer_ms is not None and place.longer_ms >= _LEAST_MS and finding.ranks
         else ""
     )

@@ -131,7 +131,7 @@ def _sampling(environment: Mapping[str, str]) -> Check:
         value = {"source": source.name, "empty": empty}
         text = f"by {source.name}" + (f"; better sources are not used: {reasons}" if reasons else "")
         if empty:
-            hint = "expect `not measurable` for these values: the driver does not report them (MIG, vGPU)"
+            hint = "expect `not measured` for these values: the driver does not report them (MIG, vGPU)"
             return Check(name, "note", f"{text}; not measured: {', '.join(empty)}", hint, value)
         return Check(name, "ok", text, value=value)
     finally:

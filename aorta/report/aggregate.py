@@ -111,7 +111,8 @@ def gain_words(item: Recommendation) -> str:
     if item.speedup_low is None or item.speedup_high is None:
         return ABSENT
     gained = Speedup(low=item.speedup_low, high=item.speedup_high, expected=item.speedup)
-    return f"{gain(gained)} in {item.best_scenario}"
+    where = "" if item.scenarios == [item.best_scenario] else f" in {item.best_scenario}"
+    return f"{gain(gained)}{where}"
 
 
 def sentence(item: Recommendation) -> str:
@@ -145,7 +146,7 @@ def build(
         said = main.analysis.verdict
         verdict = Verdict(
             kind=said.kind,
-            statement=f"{_named(main.scenario.name, main.program)}: {said.statement}",
+            statement=_headline(main, said.statement, alone=len(reports) == 1 and not missing),
             ranks=said.ranks,
         )
     todo = recommendations(reports)
@@ -160,6 +161,13 @@ def build(
         pages=[report.page for report in reports],
         recommended=todo,
     )
+
+
+def _headline(main: ScenarioReport, statement: str, *, alone: bool) -> str:
+    """The statement, with its scenario unless it is the only one, and with a program of the user's own."""
+    if not alone:
+        return f"{_named(main.scenario.name, main.program)}: {statement}"
+    return f"{short(main.program, _LONGEST_NAME)}: {statement}" if main.program else statement
 
 
 def _named(scenario: str, program: str | None) -> str:

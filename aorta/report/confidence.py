@@ -48,7 +48,7 @@ def confidence(analysis: Analysis, main: Finding | None, *, shared: bool) -> Con
 
 
 def _gain(analysis: Analysis, main: Finding | None) -> tuple[Level, list[str]]:
-    """Returns how well the expected speed-up is known, and what speaks against it."""
+    """Returns how well the predicted speed-up is known, and what speaks against it."""
     gained = main.estimated_speedup if main is not None else None
     if main is None or gained is None:
         return "none", []

@@ -27,8 +27,8 @@ MAX_TEXT_RANKS = 32
 """Rows of a breakdown table; more ranks are chosen from."""
 
 TIMINGS = {
-    "host": "All times were measured with the CPU's clock: compute includes time in which the process sleeps "
-    "or waits for a core.",
+    "host": "All times are wall-clock times taken on the CPU, so compute includes time in which the process "
+    "sleeps or waits for a core.",
     "event_window": "Times on the GPU were measured with CUDA events, so they include launching and "
     "queueing.",
     "kernel": "Times on the GPU are the kernels' own times.",
@@ -44,20 +44,21 @@ MAX_HOSTS = 3
 
 def heading(analysis: Analysis) -> str:
     """Scenario, job, size, date and nodes in one line; what is not known is left out."""
-    parts = [plain(analysis.scenario or ("traces" if analysis.traces is not None else "run"))]
+    unnamed = "traces" if analysis.traces is not None else "run"
+    parts = [f"scenario {plain(analysis.scenario)}" if analysis.scenario else unnamed]
     if analysis.job_id:
         parts.append(f"job {plain(analysis.job_id)}")
-    for count, noun in ((analysis.nodes, "node"), (analysis.world_size, "rank")):
-        if count is not None:
-            parts.append(plural(count, noun))
+    counts = ((analysis.nodes, "node"), (analysis.world_size, "rank"))
+    size = [plural(count, noun) for count, noun in counts if count is not None]
     if analysis.device:
-        parts.append(plain(analysis.device))
+        size.append("CPU only" if analysis.device == "cpu" else plain(analysis.device))
+    parts += [", ".join(size)] if size else []
     if spreads_one_machine(analysis):
         parts.append("nodes share one machine")
     if analysis.started_wall_ns is not None:
         parts.append(_date(analysis.started_wall_ns))
     if names := list(dict.fromkeys(host(row.host, 30) for row in analysis.breakdown.per_rank if row.host)):
-        parts.append(f"on {listing(names, MAX_HOSTS)}")
+        parts.append(f"host{'s' if len(names) > 1 else ''} {listing(names, MAX_HOSTS)}")
     return " · ".join(parts)
 
 
@@ -88,12 +89,16 @@ def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
         return None, ""
     notes = [f"{note}."] if note else []
     notes.append(
-        "Exposed comm: communication that is not overlapped by compute, including waits for late ranks. All "
-        "comm: exposed and overlapped communication. Overlapped: the share of communication that runs at the "
-        "same time as compute."
+        "Exposed comm: communication that is not overlapped with compute, including waits for late ranks. "
+        "All comm: exposed and overlapped communication together. Overlapped: the share of communication "
+        "that runs at the same time as compute."
     )
-    if all(row.exposed_copy_ms is None for row in rows):
-        notes.append("Copies were not timed separately; they are part of host work.")
+    if any((row.host_ms or 0.0) >= LEAST * row.step_ms for row in rows):
+        notes.append(
+            "Host work: Python and other CPU work that is not compute, data loading or communication."
+        )
+    if analysis.device != "cpu" and all(row.exposed_copy_ms is None for row in rows):
+        notes.append("Copies between CPU and GPU were not timed separately; they are part of host work.")
     hosts = any(row.host for row in rows)
     parts = [
         part
@@ -152,11 +157,16 @@ def _answer(analysis: Analysis, rule: RuleMeasurement) -> str:
         same = [item for item in analysis.findings if item.kind == rule.kind]
         cause = same[0].symptom_of if same else None
         return f"symptom of {kind_name(cause)}" if cause else "FOUND"
-    return plain(rule.reason) if rule.reason else "ok" if rule.value is not None else "not measurable"
+    return plain(rule.reason) if rule.reason else "ok" if rule.value is not None else "not measured"
 
 
 def _value(analysis: Analysis, rule: RuleMeasurement) -> str:
     """The value, and of whose step it is where that is known: of the worst rank's, or of the mean step."""
+    return measured_words(analysis, rule)
+
+
+def measured_words(analysis: Analysis, rule: RuleMeasurement | Finding) -> str:
+    """The value of a finding or its measurement: `42.3 % of the worst rank's step`."""
     said, spec = quantity(rule.value, rule.unit), FINDINGS.get(rule.kind)
     if rule.value is None or spec is None or rule.unit != STEP_SHARE or len(analysis.breakdown.per_rank) < 2:
         return said
@@ -244,8 +254,8 @@ def _checked(ratio: float | None) -> str:
     """The ratio of throughput and step time, and the answer of the check; `—` where it is unknown."""
     if ratio is None:
         return ABSENT
-    answer = "consistent:" if is_consistent(ratio) else "not consistent: outside"
-    return f"{number(ratio)} ({answer} {1 - TOLERANCE:g} to {1 + TOLERANCE:g})"
+    answer = "consistent" if is_consistent(ratio) else "not consistent"
+    return f"{number(ratio)} ({answer}; should be {1 - TOLERANCE:g} to {1 + TOLERANCE:g})"
 
 
 def unmeasured_words(analysis: Analysis) -> str:
@@ -257,7 +267,7 @@ def unmeasured_words(analysis: Analysis) -> str:
     if use.cpu_pct is None:
         absent.setdefault(_UNSAMPLED, []).append("CPU cores in use on the node")
     if use.job_cpu_pct is None:
-        absent.setdefault(f"the job does not have its own cgroup, or {_UNSAMPLED}", []).append(
+        absent.setdefault(f"either the job does not have its own cgroup or {_UNSAMPLED}", []).append(
             "CPU cores in use by the job"
         )
     for name, value, _, reason in _sampled(analysis, use):
@@ -268,24 +278,24 @@ def unmeasured_words(analysis: Analysis) -> str:
     )
 
 
-_UNSAMPLED = "no monitor sampled it"
+_UNSAMPLED = "there are no monitor samples"
 
 
 def _sampled(analysis: Analysis, use: Utilization) -> tuple[tuple[str, float | None, str, str], ...]:
     """Returns name, value, unit and the reason if the value is absent, of what monitors sample."""
     gpu = "the job has no GPU" if analysis.device == "cpu" else _UNSAMPLED
-    no_limit = f"the job has no memory limit, or {_UNSAMPLED}"
+    no_limit = f"either the job has no memory limit or {_UNSAMPLED}"
     return (
         ("GPU time with a compute kernel running", use.effective_gpu_util_pct, "%", gpu),
-        ("GPU utilisation by the driver's counter", use.gpu_util_pct, "%", gpu),
+        ("GPU utilisation according to the driver", use.gpu_util_pct, "%", gpu),
         ("GPU memory used", use.gpu_memory_used_pct, "%", gpu),
         ("GPU power", use.gpu_power_w, "W", gpu),
         ("GPU energy per sample", use.energy_per_sample_j, "J", gpu),
         ("SM activity", use.sm_active_pct, "%", gpu),
-        ("tensor core activity (of its peak)", use.tensor_active_pct, "%", gpu),
+        ("tensor core activity (% of peak)", use.tensor_active_pct, "%", gpu),
         ("GPU memory bandwidth in use", use.dram_active_pct, "%", gpu),
         ("memory used on the node", use.host_memory_used_pct, "%", _UNSAMPLED),
-        ("memory of the job, % of its limit", use.job_memory_used_pct, "%", no_limit),
+        ("job memory (% of the job's limit)", use.job_memory_used_pct, "%", no_limit),
     )
 
 
@@ -361,10 +371,10 @@ def cost_words(analysis: Analysis, finding: Finding) -> str:
 
 
 def gain_words(finding: Finding) -> str:
-    """`1.69× to 1.73×, if the fix removes this cost completely`: of a replay; otherwise its bounds."""
+    """`1.69× to 1.73×, if the fix removes the whole cost`: of a replay; otherwise its bounds."""
     said, gained = gain(finding.estimated_speedup), finding.estimated_speedup
     all_of_it = gained is not None and gained.basis == "replay" and gained.expected is not None
-    return f"{said}, if the fix removes this cost completely" if all_of_it else said
+    return f"{said}, if the fix removes the whole cost" if all_of_it else said
 
 
 def confidence_words(found: Confidence) -> str:
@@ -373,7 +383,7 @@ def confidence_words(found: Confidence) -> str:
 
 
 def gain_confidence_words(found: Confidence, analysis: Analysis) -> str:
-    """Returns how far the expected speed-up can be trusted, the main doubt if there is one, and the check."""
+    """Returns how far the predicted speed-up can be trusted, the main doubt if any, and the check."""
     replay, finding, basis = analysis.replay, main_finding(analysis), list[str]()
     gained = finding.estimated_speedup if finding is not None else None
     simulated = gained is not None and gained.basis == "replay"

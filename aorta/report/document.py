@@ -32,7 +32,7 @@ from aorta.report.blocks import (
     Strong,
     bullets,
 )
-from aorta.report.efficiency import TREE_NOTE, reasons, tree_table
+from aorta.report.efficiency import reasons, tree_note, tree_table
 from aorta.report.front import FOLDER, NAME, front, relative, scaling_name, shares_machine
 from aorta.report.glossary import glossary_page
 from aorta.report.markdown import to_markdown
@@ -56,7 +56,8 @@ def write_documents(
     with style.styled():
         if reports:
             parts = [(report.scenario.name, report.page.parts) for report in reports]
-            style.save(overview.parts_figure(parts), plots / "overview.png", plots / "overview.svg")
+            most = max(report.page.ranks for report in reports)
+            style.save(overview.parts_figure(parts, most), plots / "overview.png", plots / "overview.svg")
         for scaling in aggregate.scaling:
             if len(scaling.points) > 1:
                 figure = overview.scaling_figure(scaling, shared=shares_machine(scaling, reports))
@@ -151,14 +152,15 @@ def _bottlenecks(reports: Sequence[ScenarioReport]) -> list[Block]:
     rows = tuple(_bottleneck_row(report, finding) for report, finding in found[:MAX_BOTTLENECKS])
     header = ("scenario", "cause", "sub-cause", "where", ">measured", ">threshold", ">cost per step")
     note = (
-        "Sorted by time lost (ms per step × ranks). Measured: the value that is compared with the threshold. "
-        "The cost is how much shorter the mean step would be without the cause. It need not equal the "
-        "measured value. Symptoms are not in this table; they are in the section "
-        "of each scenario, below."
+        "Sorted by time lost per step, summed over ranks. A scenario is one configuration of the job, for "
+        "example a number of nodes. Measured: the value that is compared with the threshold. The cost per "
+        "step is how much shorter the mean step would be without the cause. It can differ from the measured "
+        "value. "
+        "Symptoms are listed in each scenario's section below, not here."
     )
     if len(found) > len(rows):
         note = f"The first {len(rows)} of {len(found)} causes. {note}"
-    return [Table((*header, ">expected speed-up"), rows), Paragraph(note)]
+    return [Table((*header, ">best-case speed-up"), rows), Paragraph(note)]
 
 
 def _bottleneck_row(report: ScenarioReport, finding: Finding) -> tuple[str, ...]:
@@ -168,7 +170,7 @@ def _bottleneck_row(report: ScenarioReport, finding: Finding) -> tuple[str, ...]
         kind_name(finding.kind),
         content.sub_cause_name(finding),
         content.scope(finding),
-        quantity(finding.value, finding.unit),
+        content.measured_words(report.analysis, finding),
         quantity(finding.threshold, finding.unit),
         ABSENT if price is None else f"{number(price[0])} ms ({price[1]:.0f} %)",
         gain(finding.estimated_speedup),
@@ -178,7 +180,7 @@ def _bottleneck_row(report: ScenarioReport, finding: Finding) -> tuple[str, ...]
 def _recommended(aggregate: Aggregate) -> list[Block]:
     items = tuple(
         Bullet(
-            (Strong(item.kind), f" ({', '.join(item.scenarios)}): expected speed-up {gain_words(item)}"),
+            (Strong(item.kind), f" ({', '.join(item.scenarios)}): best-case speed-up {gain_words(item)}"),
             tuple(sections.advice(item.actions)),
         )
         for item in aggregate.recommended
@@ -223,7 +225,7 @@ def _curve(scaling: Scaling, reports: Sequence[ScenarioReport]) -> Iterator[Bloc
     if notes := list(_curve_notes(scaling, shared=shares_machine(scaling, reports))):
         yield bullets(notes)
     if len(points) == 1 and (tree := tree_table(points)) is not None:
-        yield Paragraph(TREE_NOTE)
+        yield Paragraph(tree_note(points))
         yield tree
     lines = [*(loss.statement for loss in scaling.losses), *reasons(points)]
     if lines:
@@ -268,7 +270,7 @@ def _scenario(docs: Path, report: ScenarioReport) -> Iterator[Block]:
     pictured = is_file(run.plot_png)
     if pictured:
         about = (
-            f"Where the time in a step goes, by rank and cause, in one step and over time: {run.root.name}"
+            f"Where the time goes, by rank and by cause, within one step and over the run: {run.root.name}"
         )
         yield Picture(about, f"{FOLDER}/{report.scenario.name}")
     yield sections.summary(report.analysis, report.page, str(run.root))

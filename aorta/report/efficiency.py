@@ -20,15 +20,11 @@ _SHADES = LinearSegmentedColormap.from_list("efficiency", ["#B04A00", "#E69F00",
 """From low to 100 %: darker is lost more, also without colours."""
 
 
-NOT_COMPUTE = "communication (lost: all but compute)"
+NOT_COMPUTE = "communication efficiency (time lost to all but compute)"
 """POP's communication efficiency, which also falls with loading and host work."""
-TREE_NOTE = (
-    "These are the efficiency factors of the POP Centre of Excellence (Performance Optimisation and "
-    "Productivity). Each factor is the product of the factors below it. Only compute counts as useful time: "
-    "slow data loading or host work on one rank reduces serialisation, not load balance. Computation "
-    "scalability compares scenarios: in the reference it is always 100 %."
-)
-"""Explains the tree."""
+WAITING = "serialisation efficiency (time lost to waiting)"
+TRANSFERRING = "transfer efficiency (time lost to transferring data)"
+ORCHESTRATION = "orchestration efficiency (time lost to launching, loading)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +58,23 @@ def tree(points: Sequence[ScalingPoint]) -> list[EfficiencyRow]:
         EfficiencyRow(3, "between nodes", pop(lambda item: item.load_balance_inter_node)),
         EfficiencyRow(3, "within nodes", pop(lambda item: item.load_balance_intra_node)),
         EfficiencyRow(2, NOT_COMPUTE, pop(lambda item: item.communication)),
-        EfficiencyRow(3, "serialisation (lost: waits)", pop(lambda item: item.serialisation)),
-        EfficiencyRow(3, "transfer (lost: exchange)", pop(lambda item: item.transfer)),
+        EfficiencyRow(
+            3, "serialisation efficiency (time lost to waiting)", pop(lambda item: item.serialisation)
+        ),
+        EfficiencyRow(
+            3, "transfer efficiency (time lost to transferring data)", pop(lambda item: item.transfer)
+        ),
     ]
     if any(point.pop is not None and point.pop.device is not None for point in points):
         rows += [
             EfficiencyRow(1, "parallel efficiency of the GPUs", device(lambda item: item.parallel)),
             EfficiencyRow(2, "load balance of the GPUs", device(lambda item: item.load_balance)),
-            EfficiencyRow(2, "communication of the GPUs", device(lambda item: item.communication)),
-            EfficiencyRow(2, "orchestration (launching, loading)", device(lambda item: item.orchestration)),
+            EfficiencyRow(2, "communication efficiency of the GPUs", device(lambda item: item.communication)),
+            EfficiencyRow(
+                2,
+                "orchestration efficiency (time lost to launching, loading)",
+                device(lambda item: item.orchestration),
+            ),
         ]
     return rows
 
@@ -85,6 +89,18 @@ def tree_table(points: Sequence[ScalingPoint]) -> Table | None:
     )
     return Table(
         ("efficiency factor (100 %: nothing lost)", *(f">{plain(point.scenario)}" for point in points)), cells
+    )
+
+
+def tree_note(points: Sequence[ScalingPoint]) -> str:
+    """Explains the tree."""
+    only = f" (here {plain(points[0].scenario)}, the only one)" if len(points) == 1 else ""
+    return (
+        "These are the efficiency factors of the POP Centre of Excellence (Performance Optimisation and "
+        "Productivity). Each factor is the product of the factors below it. Only compute counts as useful "
+        "time: slow data loading or host work on one rank lowers serialisation efficiency, not load balance. "
+        "Computation scalability compares each scenario with the reference scenario"
+        f"{only}, where it is 100 % by definition."
     )
 
 
@@ -125,7 +141,7 @@ def tree_panel(axes: Axes, points: Sequence[ScalingPoint]) -> None:
     axes.set_xticks(range(len(points)), [plain(point.scenario) for point in points])
     axes.set_yticks(range(len(rows)), ["      " * row.depth + row.name for row in rows], ha="left")
     axes.tick_params(length=0)
-    axes.tick_params(axis="y", pad=190)  # the longest name, from its left edge
+    axes.tick_params(axis="y", pad=270)  # the longest name, from its left edge
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
     axes.set_xticks(np.arange(0.5, len(points) - 1), minor=True)

@@ -81,9 +81,9 @@ def _left_out(named: list[int], analysis: Analysis) -> str:
 def _than_median(worst: Sequence[RankLoss], analysis: Analysis) -> str:
     """The column of the ranks' extra time; of two ranks, the faster one is the median."""
     if len(analysis.breakdown.per_rank) != 2:
-        return "longer than median rank"
+        return "excess over median rank"
     alone = len(worst) == 1 and worst[0].above_median_ms > 0
-    return f"longer than {_left_out([worst[0].rank], analysis) if alone else 'the faster rank'}"
+    return f"excess over {_left_out([worst[0].rank], analysis) if alone else 'the faster rank'}"
 
 
 def lateness_table(analysis: Analysis, page: RunPage, limit: int = 6) -> tuple[Table | None, str]:
@@ -124,7 +124,7 @@ def lateness_table(analysis: Analysis, page: RunPage, limit: int = 6) -> tuple[T
         ">rank",
         "node",
         "pattern",
-        f">late in (of {plural(late.steps, 'steady step')})",
+        f">late steps (of {late.steps:,})",
         ">first late step",
         ">late by, ms (mean)",
     )
@@ -206,10 +206,10 @@ def _replayed(replay: Replay) -> str:
         return f"{steps} The steps contain no collective that could check the replay."
     error = "0.1" if replay.error_pct < 0.1 else f"{replay.error_pct:.1f}"
     return (
-        f"Check of the prediction: {steps} Each half of the steps was replayed with the transfer times of "
-        "the other half, so that the replay is not checked against its own input. The replayed step time was "
-        f"within {error} % of the measured {number(replay.measured_step_ms)} ms: the mean step plus the time "
-        "between steps."
+        f"Check of the prediction: {steps} To avoid checking the replay against its own input, each "
+        "half of the steps was replayed with the transfer times of the other half. The replayed step time "
+        f"was within {error} % of the measured {number(replay.measured_step_ms)} ms (the mean step plus the "
+        "time between steps)."
     )
 
 

@@ -50,11 +50,11 @@ TERMS = (
     ),
     (
         "Exposed communication",
-        "time in collectives that is not overlapped by compute. It includes waiting for late ranks.",
+        "time in collectives that is not overlapped with compute. It includes waiting for late ranks.",
     ),
     (
         "Exposed transfer",
-        "exposed communication without the waits: the exchange itself.",
+        "exposed communication without the waits: the data transfer itself.",
     ),
     (
         "All communication",
@@ -66,10 +66,10 @@ TERMS = (
     ),
     (
         "Transfer",
-        "time in a collective after its last rank has arrived: the exchange itself.",
+        "time in a collective after its last rank has arrived: the data transfer itself.",
     ),
     (
-        "Waiting that an earlier slow exchange causes",
+        "Waiting that an earlier slow transfer causes",
         "waiting for a rank that arrives late because an earlier collective took longer on it than on the "
         "others.",
     ),
@@ -100,9 +100,10 @@ TERMS = (
     ),
     (
         "Host work",
-        "all of the step that is not compute, exposed communication, exposed copies or data wait: launching "
-        "kernels, Python code, synchronisation. By this definition, the parts of a step add up to exactly "
-        "the step. The host is the CPU side of a rank, not a machine: machines are called nodes.",
+        "Python and other CPU work: all of the step that is not compute, exposed communication, exposed "
+        "copies or data wait. Launching kernels and synchronisation belong to it. By this definition, the "
+        "parts of a step add up to exactly the step. The host is the CPU side of a rank, not a machine: "
+        "machines are called nodes.",
     ),
     (
         "Unseen time",
@@ -153,15 +154,15 @@ TERMS = (
     ),
     (
         "Effective GPU utilisation",
-        "compute time ÷ step time. The driver's counter also counts kernels that only wait.",
+        "compute time ÷ step time. The driver's utilisation counter also counts kernels that only wait.",
     ),
     (
         "Cost",
-        "how much shorter the mean step would be without the cause: step × (1 − 1 ÷ expected speed-up). It "
+        "how much shorter the mean step would be without the cause: step × (1 − 1 ÷ best-case speed-up). It "
         "need not equal the measured time of the cause, because some of that time may remain.",
     ),
     (
-        "Expected speed-up",
+        "Best-case speed-up",
         "step time now ÷ step time after the cause is removed completely. A fix that removes part of "
         "it gains less. The number comes from a replay of the measured steps, with a 95 % interval. "
         'If no replay reproduces the measured steps, the report gives an upper limit ("at most …"): '
@@ -200,8 +201,8 @@ TERMS = (
         "this run, so it is 100 % in the reference. Parallel efficiency is load balance × communication. "
         "Load balance is the mean useful time of the ranks ÷ the longest. Communication is the longest "
         "useful time ÷ the step, and equals serialisation × transfer. Serialisation is the efficiency that "
-        "would remain if exchanging data took no time, so only waits lower it. Transfer is the further "
-        "efficiency lost to exchanging data.",
+        "would remain if transferring data took no time, so only waits lower it. Transfer is the further "
+        "efficiency lost to transferring data.",
     ),
     (
         "Operator and kernel traces",

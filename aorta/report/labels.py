@@ -5,7 +5,7 @@ Keys are those of `profiling_analysis.json`, which stay as they are.
 
 from __future__ import annotations
 
-_MEAN = "per step, mean over ranks"
+_MEAN = "per step (mean over ranks)"
 
 LABELS: dict[str, tuple[str, str]] = {
     "step_ms": ("step time, mean over ranks", "ms"),
@@ -13,19 +13,19 @@ LABELS: dict[str, tuple[str, str]] = {
     # data loading
     "data_wait_ms_worst_rank": ("data wait per step, worst rank", "ms"),
     "data_wait_ms_median_rank": ("data wait per step, median rank", "ms"),
-    "others_wait_ms": (f"waiting for another rank's loader {_MEAN}", "ms"),
+    "others_wait_ms": (f"waiting for another rank's loader, {_MEAN}", "ms"),
     "disk_read_mb_per_s": ("read from disks", "MB/s"),
     "cpu_busy_share": ("the job's CPUs in use", "share"),
     "cpus": ("CPUs that the job may use on the node", ""),
     "workers": ("loader workers per rank", ""),
     # communication
-    "exposed_comm_ms": (f"exposed communication {_MEAN}", "ms"),
+    "exposed_comm_ms": (f"exposed communication, {_MEAN}", "ms"),
     "transfer_and_late_exchanges_ms": (
-        f"of which exchanging data, and waiting that an earlier slow exchange causes, {_MEAN}",
+        f"of which transferring data, and waiting that an earlier slow transfer causes, {_MEAN}",
         "ms",
     ),
-    "waits_charged_to_ranks_ms": (f"of which waiting for a rank that arrives late {_MEAN}", "ms"),
-    "comm_ms": (f"all communication, exposed and overlapped, {_MEAN}", "ms"),
+    "waits_charged_to_ranks_ms": (f"of which waiting for a rank that arrives late, {_MEAN}", "ms"),
+    "comm_ms": (f"total communication (exposed + overlapped), {_MEAN}", "ms"),
     "overlap_ratio": ("share of communication that is overlapped with compute", "share"),
     "waits": ("waiting is not split by rank, because", ""),
     "small_collectives": ("small collectives per step", ""),
@@ -41,9 +41,9 @@ LABELS: dict[str, tuple[str, str]] = {
     "group": ("process group", ""),
     "times": ("slower than the other process groups", "×"),
     # hosts and late ranks
-    "host_ms": (f"device idle because of host work {_MEAN}", "ms"),
+    "host_ms": (f"device idle because of host work, {_MEAN}", "ms"),
     "waits_for_hosts_by_turns_ms": (
-        f"waiting for the host work of ranks that are late in turn {_MEAN}",
+        f"waiting for the host work of ranks that are late in turn, {_MEAN}",
         "ms",
     ),
     "waits_that_own_hosts_take_anyway_ms": (
@@ -64,8 +64,8 @@ LABELS: dict[str, tuple[str, str]] = {
     ),
     "largest_gap_ms": ("longest host work at one place, per step", "ms"),
     "largest_gap_share": ("its share of host work", "share"),
-    "waits_for_compute_ms": ("waiting for another rank's compute per step, mean over waiting ranks", "ms"),
-    "waits_for_host_ms": ("waiting for another rank's host work per step, mean over waiting ranks", "ms"),
+    "waits_for_compute_ms": ("waiting for another rank's compute, per step (mean over waiting ranks)", "ms"),
+    "waits_for_host_ms": ("waiting for another rank's host work, per step (mean over waiting ranks)", "ms"),
     "ranks_late_by_host": ("ranks that are late because of host work", ""),
     "collector_ms": ("pauses of Python's garbage collector per step", "ms"),
     "collector_ms_others": ("the same on the other ranks", "ms"),
@@ -81,15 +81,15 @@ LABELS: dict[str, tuple[str, str]] = {
     "compute_holds_gaps": ("time recorded as compute includes gaps between kernels", ""),
     # utilisation
     "effective_gpu_utilization_pct": ("share of the step in which a compute kernel runs", "%"),
-    "driver_utilization_pct": ("GPU utilisation by the driver's counter, which counts waiting as busy", "%"),
+    "driver_utilization_pct": ("GPU utilisation according to the driver, which counts waiting as busy", "%"),
     # memory
     "of": ("memory that is fullest", ""),
     "used_pct": ("its use", "%"),
     "accounting_upper_estimate_pct": ("peak use, according to Slurm's accounting", "%"),
     "allocator_reserved_pct": ("GPU memory reserved by the allocator", "%"),
     "allocator_peak_pct": ("peak of the program's tensors", "%"),
-    "driver_pct": ("in use by the driver's counter", "%"),
-    "alloc_retries_per_step": ("failed allocations that were repeated, per step", ""),
+    "driver_pct": ("in use according to the driver", "%"),
+    "alloc_retries_per_step": ("failed allocations that were retried, per step", ""),
     "fragmentation": ("reserved GPU memory that does not belong to tensors", "share"),
     "GPU memory, by the monitor": ("GPU memory in use, according to the monitor", "%"),
     "GPU memory, by the allocator": ("GPU memory in tensors, according to the allocator", "%"),

@@ -27,17 +27,21 @@ LABELS = {
 """Meaning of each label."""
 
 
-def parts_figure(scenarios: Sequence[tuple[str, Sequence[StepPart]]]) -> Figure:
+def parts_figure(scenarios: Sequence[tuple[str, Sequence[StepPart]]], ranks: int) -> Figure:
     """Draws where the time in a step goes, one bar per scenario.
 
-    Call inside `style.styled()`. `scenarios`: names and parts.
+    Call inside `style.styled()`.
+
+    Args:
+        scenarios: names and parts.
+        ranks: of the scenario that has the most.
     """
     figure = style.new_figure(11, 1.7 + 0.5 * max(len(scenarios), 1))
     axes = figure.subplots()
     style.title(
         axes,
         "Where the time in a step goes",
-        "mean over all ranks: time on one of N ranks appears at 1/N of its size; labels: % of the step",
+        f"{_mean_words(ranks)}labels: % of the step",
         loading_words(scenarios[0][1]) if len(scenarios) == 1 else "",
     )
     shown = [(name, shown_parts(parts)) for name, parts in scenarios]
@@ -77,6 +81,13 @@ def parts_figure(scenarios: Sequence[tuple[str, Sequence[StepPart]]]) -> Figure:
     axes.grid(axis="x")
     figure.legend(loc="outside lower center", ncols=4, handlelength=1, columnspacing=1.2, fontsize=8.5)
     return figure
+
+
+def _mean_words(ranks: int) -> str:
+    """Says how the mean over ranks shows time on one of them; empty for a single rank."""
+    if ranks < 2:
+        return ""
+    return f"mean over all ranks: {ranks:,} ms on one of {ranks:,} ranks is drawn as 1 ms; "
 
 
 def scaling_figure(scaling: Scaling, *, shared: bool) -> Figure:

@@ -46,7 +46,7 @@ WAITS = {
     "data_loading": ("waiting for another rank's loader", "#F6CF8B"),
     "compute": ("waiting for another rank's compute", "#F0C9A8"),
     "host": ("waiting for another rank's host work", "#C9B8AC"),
-    "communication": ("waiting that an earlier slow exchange causes", "#EBA07A"),
+    "communication": ("waiting that an earlier slow transfer causes", "#EBA07A"),
     "own_host": ("waiting, but its own host work is not done either", OWN_HOST),
 }
 """Parts of exposed communication: waits for other ranks, by what the late rank did. The last row is the part

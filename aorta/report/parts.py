@@ -23,7 +23,7 @@ from aorta.report.text import host
 MAX_HEAT_ROWS = 32
 """Maximum number of rows of a heat map; more ranks are binned."""
 MAX_WORST = 6
-OTHER = "other small parts, together"
+OTHER = "other"
 
 MAKES_WAIT = {"data_loading": "loader", "compute": "compute", "host": "host work"}
 """Causes of waits, seen from the rank that the others wait for."""
@@ -140,7 +140,7 @@ def loading_words(parts: Sequence[StepPart]) -> str:
         return ""
     one, other = round(own.pct), round(wait.pct)
     return (
-        f"data loading costs {one + other} % in all: {one} % data wait + {other} % "
+        f"data loading costs {one + other} % in total: {one} % data wait + {other} % "
         "waiting for another rank's loader"
     )
 

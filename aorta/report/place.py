@@ -42,9 +42,9 @@ def _longer(analysis: Analysis, finding: Finding) -> str:
         return ""
     late = _extra_ms(analysis, finding)
     total = f" (of {number(late)} ms in total)" if late is not None and place.longer_ms < MOST * late else ""
-    than = than_ranks(finding.ranks, analysis)
-    spend = "spend" if than == OTHERS else "spends"
-    return f"; {than} {spend} {number(place.longer_ms)} ms less there per step{total}"
+    return (
+        f", {number(place.longer_ms)} ms more per step than on {than_ranks(finding.ranks, analysis)}{total}"
+    )
 
 
 def data_waits(analysis: Analysis, finding: Finding) -> str:
@@ -57,7 +57,8 @@ def data_waits(analysis: Analysis, finding: Finding) -> str:
         return ""
     most = number(max(others)) if len(others) == 1 else f"at most {number(max(others))}"
     than = than_ranks(finding.ranks, analysis)
-    return f"{ranks(finding.ranks)} waits {number(own)} ms per step for data, {than} {most} ms; "
+    wait = "wait" if than == OTHERS else "waits"
+    return f"per step, {ranks(finding.ranks)} waits {number(own)} ms for data and {than} {wait} {most} ms; "
 
 
 def than_ranks(named: list[int], analysis: Analysis) -> str:
@@ -75,8 +76,10 @@ def _why_only(analysis: Analysis, finding: Finding) -> str:
         return f"{mistake.title} there"
     compare = next((action for action in finding.actions if action.startswith("compare ")), None)
     if compare is not None:
-        return f"not measured. {compare[0].upper()}{compare[1:]}."
-    return f"not measured. Compare {ranks(finding.ranks)} with {than_ranks(finding.ranks, analysis)}."
+        return f"not known from this run. {compare[0].upper()}{compare[1:]}."
+    return (
+        f"not known from this run. Compare {ranks(finding.ranks)} with {than_ranks(finding.ranks, analysis)}."
+    )
 
 
 def _extra_ms(analysis: Analysis, finding: Finding) -> float | None:

@@ -161,7 +161,11 @@ def findings_table() -> str:
         limit = keys["exposed_comm_pct"].default if row.null else row.default
         sign = "<" if spec.fires_below else ">"
         found.append((spec.name, f"{spec.value} {sign} {limit} {row.unit}", spec.measured_from))
-    return str(md_table(Table(("finding", "when (all configurable)", "measured from"), tuple(found))))
+    return str(
+        md_table(
+            Table(("finding", "reported when (thresholds can be configured)", "measured from"), tuple(found))
+        )
+    )
 
 
 def configuration_rows() -> str:

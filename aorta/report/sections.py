@@ -41,6 +41,8 @@ from aorta.units import plural
 
 _SEARCH = (LOOK, "compare ", "run once ")
 """First words of actions that only search for the place, which is known if a line of code is."""
+BEST_CASE = "Best-case speed-up"
+"""Name of the fact that says how much faster a step is without the cause."""
 CHECK = "Check the fix"
 """Name of the fact that compares a run with one after the change."""
 MAX_PROBLEMS = 40
@@ -48,7 +50,7 @@ MAX_PROBLEMS = 40
 
 
 def summary(analysis: Analysis, page: RunPage, run: str | None) -> FactList:
-    """Cost, place in the program, evidence, fix, the command that tries it, expected speed-up and confidence.
+    """Cost, place in the program, evidence, fix, the command that tries it, speed-up and confidence.
 
     Args:
         analysis: of the run whose verdict is reported.
@@ -71,7 +73,7 @@ def summary(analysis: Analysis, page: RunPage, run: str | None) -> FactList:
         pairs += likely_reasons(analysis, finding, told=action)
         pairs += _fix(analysis, action, command, run)
         if finding.estimated_speedup is not None:
-            pairs.append(("Expected speed-up", content.gain_words(finding)))
+            pairs.append((BEST_CASE, content.gain_words(finding)))
     if finding is None or finding.kind == "insufficient_data":
         pairs += likely_reasons(analysis, finding)
     trusted = "cause" if finding is not None else "verdict"
@@ -122,7 +124,11 @@ def provenance(analysis: Analysis) -> list[tuple[str, Line]]:
     said = analysis.submitted
     pairs: list[tuple[str, str | None]] = [("Program", analysis.program)]
     if said is not None:
-        pairs += [("Command", said.command), ("Commit", said.commit), ("Submission", said.submission)]
+        pairs += [
+            ("Command", said.command),
+            ("Commit of the program", said.commit),
+            ("Submission", said.submission),
+        ]
     return [(name, Code(value)) for name, value in pairs if value]
 
 
@@ -153,7 +159,8 @@ def details(analysis: Analysis, page: RunPage, *, charts: bool) -> list[Block]:
         ),
         ("Late ranks", _noted(evidence.lateness_table(analysis, page))),
         (
-            f"Time per rank (mean of {content.counted_steps(analysis)}; % of its step, or ms)",
+            f"Time per rank: mean of {content.counted_steps(analysis)}, in % of the rank's step "
+            "unless marked ms",
             _ranks(analysis),
         ),
         ("Traces", _traces(analysis)),
@@ -219,10 +226,10 @@ def _finding(analysis: Analysis, page: RunPage, finding: Finding) -> Bullet:
     if finding.value is not None:
         spec = FINDINGS.get(finding.kind)
         about = f" ({spec.value.rstrip(',')})" if spec is not None else ""
-        limits.append(f"measured: {quantity(finding.value, finding.unit)}{about}")
+        limits.append(f"measured: {content.measured_words(analysis, finding)}{about}")
         limits.append(f"threshold: {quantity(finding.threshold, finding.unit)}")
     if not finding.symptom_of and finding.estimated_speedup is not None:
-        limits.append(f"expected speed-up: {gain(finding.estimated_speedup)}")
+        limits.append(f"best-case speed-up: {gain(finding.estimated_speedup)}")
     below: list[Line] = []
     if finding.sub_cause_text:
         name, words = _reason(finding, finding.sub_cause_text)
@@ -245,7 +252,7 @@ def advice(actions: Sequence[str]) -> Iterator[Line]:
         if action.startswith(LOOK):
             yield ("where: ", *coded(action.removeprefix(LOOK)))
         elif action.startswith("compare "):
-            yield ("to find the reason: ", *coded(action))
+            yield ("to find out why: ", *coded(action))
         elif action.startswith(NO_FIX):
             yield coded(action)
         else:

@@ -185,7 +185,7 @@ def test_an_older_run_of_another_program_never_stands_in(tmp_path: Path) -> None
     write_json(own.manifest, msgspec.structs.replace(recorded, plan=plan))
     aggregate = run_aggregate(results, tmp_path / "docs")
     assert [item.job_id for item in aggregate.scenarios] == ["8"]
-    assert aggregate.verdict.statement.startswith("1node (bench.py): ")
+    assert aggregate.verdict.statement.startswith("bench.py: ")
 
 
 @pytest.mark.usefixtures("no_charts")

@@ -170,7 +170,7 @@ def test_a_job_without_a_limit_has_the_machines_memory(tmp_path: Path, percent: 
         assert "a node's memory is 96 % full" in found.verdict.statement
 
 
-# --- not measurable, and measured zero ---------------------------------------------------------------------
+# --- not measured, and measured zero ---------------------------------------------------------------------
 
 
 def test_without_a_gpu_and_samples_its_rules_answer_not_measurable(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_without_a_gpu_and_samples_its_rules_answer_not_measurable(tmp_path: Pat
         assert answer.value is None
         assert not answer.fired
         assert answer.reason is not None
-        assert answer.reason.startswith("not measurable: no GPU")
+        assert answer.reason.startswith("not measured: no GPU")
 
 
 @pytest.mark.parametrize(("driver", "fired"), [(None, False), (0.0, True), (97.0, False)])
@@ -199,7 +199,7 @@ def test_utilisation_that_is_not_available_is_no_underuse(
     assert answer.fired is fired
     assert (finding(found, "gpu_underutilization") is not None) is fired
     assert answer.reason == (
-        "not measurable: no breakdown in the step records, and the driver reports no utilisation"
+        "not measured: no breakdown in the step records, and the driver reports no utilisation"
         if driver is None
         else "an upper bound: the driver's counter"
     )

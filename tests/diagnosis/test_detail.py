@@ -120,7 +120,7 @@ def test_few_detailed_steps_are_no_verdict(tmp_path: Path, count: int, enough: b
     if not enough:
         assert reasons(found) == ["few_detailed_steps"]
         reason = measured(found, "data_loading").reason
-        assert reason == "not measurable: 9 of 50 steady steps (those timed part by part), 10 are needed"
+        assert reason == "not measured: 9 of 50 steady steps (those timed part by part), 10 are needed"
 
 
 def test_few_steady_steps_are_what_is_few_however_they_are_timed(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_exchange_is_a_cause_above_its_threshold_alone(transfer: float, kind: st
     assert made.verdict.kind == kind
     if kind == "healthy":
         # The verdict says what passed a threshold and why it is none.
-        said = f"communication ({transfer:.1f} % of the step is exchange (threshold 20), the rest is waiting"
+        said = f"communication ({transfer:.1f} % of the step is transfer (threshold 20), the rest is waiting"
         assert said in made.verdict.statement
 
 

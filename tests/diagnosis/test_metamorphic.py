@@ -264,7 +264,7 @@ def test_a_rank_whose_neighbours_load_as_fast_as_any_is_not_sent_to_its_node(tmp
     alone = made(tmp_path / "alone", nodes=2, ranks_per_node=1, extra_data_ms={1: 80.0})
     assert not any("CPUs of node1" in action for action in beside.findings[0].actions)
     assert any(
-        action.startswith("compare rank 1 with the other ranks") and "on the same node" in action
+        action.startswith("compare ") and "of rank 1 with those of the other ranks on the same node" in action
         for action in beside.findings[0].actions
     )
     assert any("CPUs of node2" in action for action in alone.findings[0].actions)

@@ -194,7 +194,7 @@ def exchanging(lasting_ms: Sequence[int]) -> Modelled:
 def test_a_load_explains_an_exchange_that_is_fast_at_times(
     lasting_ms: list[int], load: NodeLoad, cuda: bool, explained: bool
 ) -> None:
-    """30 % of the step is exchange, 24 ms per call: at 6 ms it is 30 % x 6 / 24 = 7.5 % < 15 %."""
+    """30 % of the step is transfer, 24 ms per call: at 6 ms it is 30 % x 6 / 24 = 7.5 % < 15 %."""
     seen = context(
         loads={"node0": load, "node1": load},
         cpus_machine={"node0": 4, "node1": 4},

@@ -312,7 +312,7 @@ def test_exchange_below_its_threshold_is_no_cause_though_waits_lift_it_above() -
 
     assert unsupported([finding("communication")], seen(9.0), RECORDS) == {}
     reasons = unsupported([finding("communication")], seen(11.0), RECORDS)
-    assert "19.0 % of the step is exchange" in reasons["communication"]
+    assert "19.0 % of the step is transfer" in reasons["communication"]
 
 
 def test_lateness_by_turns_is_no_cause_on_shared_cpus_or_not() -> None:

@@ -93,7 +93,7 @@ def test_waiting_for_a_rank_without_records_is_not_called_communication(
     assert action.startswith("find out why some ranks left no records")
     assert found.blame == []
     assert measured(found, "straggler").reason == (
-        "not measurable: records of some ranks are missing, "
+        "not measured: records of some ranks are missing, "
         "so waiting for these ranks cannot be told from transfer"
     )
 

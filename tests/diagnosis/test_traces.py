@@ -231,7 +231,7 @@ def test_groups_that_traces_do_not_name_are_not_taken_for_one(tmp_path: Path) ->
     found = analysed(tmp_path, Job({2: Rank(compute=1700), 3: Rank(compute=1700)}, world_size=4))
     assert verdict(found) == ("insufficient_data", [])
     assert [item.what.partition(":")[0] for item in found.missing] == [
-        "waiting for a slower rank is not measurable"
+        "waiting for a slower rank could not be measured"
     ]
     assert found.blame == []
     assert "several groups" in (measured(found, "straggler").reason or "")

@@ -126,7 +126,7 @@ def test_the_first_screen_fits_and_everything_else_is_folded(tmp_path: Path) -> 
     assert "do the work of" in first
     assert (
         first.index("**Fix**")
-        < first.index("**Expected speed-up**")
+        < first.index("**Best-case speed-up**")
         < first.index("**Confidence in the cause**")
     )
     assert re.findall(r"<summary>(.*)</summary>", text) == [
@@ -182,7 +182,7 @@ def test_the_same_inputs_give_the_same_files(tmp_path: Path) -> None:
 def test_json_twin_reads_back(tmp_path: Path) -> None:
     document(tmp_path, [reported(tmp_path, scenario("2node", 2))])
     twin = read_json(tmp_path / "docs" / "BOTTLENECK_ANALYSIS.json", Aggregate)
-    assert twin.verdict.statement == "2node: Data loading on rank 1 costs 30 ms of each 90 ms step."
+    assert twin.verdict.statement == "Data loading on rank 1 costs 30 ms of each 90 ms step."
     assert twin.generated_wall_ns == 1_750_000_000_000_000_000
     assert [item.scenario for item in twin.scenarios] == ["2node"]
     assert [page.scenario for page in twin.pages] == ["2node"]
@@ -366,7 +366,7 @@ def test_recommendations_are_one_a_cause_by_predicted_gain(tmp_path: Path) -> No
         "Put the data on local disk.",
     ]
     assert sentence(found[1]) == (
-        "communication (2node; predicted gain at most 1.20× in 2node): Raise training.batch_size."
+        "communication (2node; predicted gain at most 1.20×): Raise training.batch_size."
     )
     assert sentence(found[2]) == "memory pressure (2node; gain not predicted): Use less."
 

@@ -41,7 +41,10 @@ def test_the_cost_is_what_is_certain_and_the_bound_where_that_is_more(
 def test_the_heading_says_when_and_where_a_run_ran() -> None:
     at = 1_764_400_560_000_000_000  # 2025-11-29 07:16 UTC
     line = heading(analysis(started_wall_ns=at))
-    assert line == "2node · job 102 · 2 nodes · 2 ranks · cpu · 2025-11-29 07:16 UTC · on node1, node2"
+    assert (
+        line
+        == "scenario 2node · job 102 · 2 nodes, 2 ranks, CPU only · 2025-11-29 07:16 UTC · hosts node1, node2"
+    )
     assert "UTC" not in heading(analysis())
     later = analysis(started_wall_ns=at + 3_600_000_000_000)
     assert headings([analysis(started_wall_ns=at)]) == line
@@ -55,9 +58,9 @@ def test_the_heading_says_when_and_where_a_run_ran() -> None:
 @pytest.mark.parametrize(
     ("ratio", "said"),
     [
-        (1.0, "1.00 (consistent: 0.9 to 1.1)"),
-        (1.25, "1.25 (not consistent: outside 0.9 to 1.1)"),
-        (0.5, "0.500 (not consistent: outside 0.9 to 1.1)"),
+        (1.0, "1.00 (consistent; should be 0.9 to 1.1)"),
+        (1.25, "1.25 (not consistent; should be 0.9 to 1.1)"),
+        (0.5, "0.500 (not consistent; should be 0.9 to 1.1)"),
         (None, "—"),
     ],
 )

@@ -79,9 +79,9 @@ def test_a_rank_costs_only_what_would_not_remain_without_it(own: float | None, c
     ("blamed", "head"),
     [
         # Rank 1's own step takes 30 ms longer than rank 0's.
-        ((1,), "longer than rank 0, ms"),
-        ((0,), "longer than the faster rank, ms"),
-        ((0, 1), "longer than the faster rank, ms"),
+        ((1,), "excess over rank 0, ms"),
+        ((0,), "excess over the faster rank, ms"),
+        ((0, 1), "excess over the faster rank, ms"),
     ],
 )
 def test_of_two_ranks_only_the_slower_one_is_longer_than_the_other(

@@ -213,5 +213,5 @@ def test_the_parts_of_data_loading_add_up_as_they_are_said() -> None:
         StepPart(key="data_wait", name="data wait", ms=29.6, pct=29.6),
         StepPart(key="wait_data_loading", name="waits", ms=14.8, pct=14.8),
     ]
-    assert loading_words(parts).startswith("data loading costs 45 % in all: 30 % data wait + 15 % waiting")
+    assert loading_words(parts).startswith("data loading costs 45 % in total: 30 % data wait + 15 % waiting")
     assert loading_words(parts[:1]) == ""

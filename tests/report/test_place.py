@@ -39,27 +39,27 @@ def test_the_line_of_code_is_named_with_its_share() -> None:
 
 
 def test_a_line_that_takes_longer_than_on_the_other_rank_is_compared_with_it() -> None:
-    assert said(cause(place(30.0)))["Line of code"].endswith("; rank 0 spends 30.0 ms less there per step")
-    assert said(cause(place(10.0)))["Line of code"].endswith(" less there per step (of 40.0 ms in total)")
+    assert said(cause(place(30.0)))["Line of code"].endswith(", 30.0 ms more per step than on rank 0")
+    assert said(cause(place(10.0)))["Line of code"].endswith(" than on rank 0 (of 40.0 ms in total)")
     assert said(cause(place(0.0)))["Line of code"].endswith("of rank 1's step")
 
 
 def test_a_line_that_takes_longer_is_no_reason() -> None:
     for longer in (30.0, 10.0, 0.0, None):
         found = said(cause(place(longer)))["Why only rank 1"]
-        assert found == "not measured. Compare rank 1 with rank 0."
+        assert found == "not known from this run. Compare rank 1 with rank 0."
 
 
 def test_an_action_that_compares_ranks_is_named_where_the_reason_is_not_measured() -> None:
     found = said(replace(cause(), actions=["use more workers", "compare the loaders of rank 1"]))
-    assert found["Why only rank 1"] == "not measured. Compare the loaders of rank 1."
+    assert found["Why only rank 1"] == "not known from this run. Compare the loaders of rank 1."
 
 
 def test_a_sub_cause_that_compares_ranks_is_the_reason() -> None:
     hot = replace(cause(), kind="straggler", sub_cause="thermal_throttling", sub_cause_text="its GPU is hot")
     assert said(hot)["Why only rank 1"] == "its GPU is hot"
     late = replace(hot, sub_cause="compute", sub_cause_text="rank 1 computes for longer")
-    assert said(late)["Why only rank 1"].startswith("not measured")
+    assert said(late)["Why only rank 1"].startswith("not known")
 
 
 def test_a_cause_of_all_ranks_has_no_such_line() -> None:

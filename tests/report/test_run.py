@@ -83,7 +83,7 @@ def test_text_report_of_a_run_without_data() -> None:
 
 def test_text_reports_have_at_most_100_columns() -> None:
     many = [rank_row(rank, host=f"rack-{rank}.cluster.example.org") for rank in range(64)]
-    reason = "not measurable: " + "because " * 30
+    reason = "not measured: " + "because " * 30
     whole = analysis(breakdown=BreakdownTable(steps=30, per_rank=many, timing="host"))
     rules = [msgspec.structs.replace(rule, reason=reason) for rule in whole.measured]
     whole = msgspec.structs.replace(whole, measured=rules)
@@ -95,7 +95,7 @@ def test_text_reports_have_at_most_100_columns() -> None:
 def test_a_measured_zero_is_0_and_an_absent_value_is_a_dash() -> None:
     text = run_text(analysis())
     assert "memory pressure             0 %  above 90.0 %  ok" in text
-    assert "GPU under-utilisation         —  below 70.0 %  not measurable: no GPU in the job" in text
+    assert "GPU under-utilisation         —  below 70.0 %  not measured: no GPU in the job" in text
 
 
 def test_words_of_the_data_cannot_write_to_the_terminal() -> None:
@@ -206,7 +206,10 @@ def test_a_mixed_run_says_what_its_parts_are_of(tmp_path: Path) -> None:
     found = analyse(read_run(run, query_accounting=False))
     page = run_page(found, read_run(run, query_accounting=False))
     words = run_text(found, page)
-    assert "TIME PER RANK (MEAN OF 20 DETAILED OF 80 STEADY STEPS; % OF ITS STEP, OR MS)" in words
+    assert (
+        "TIME PER RANK: MEAN OF 20 DETAILED OF 80 STEADY STEPS, IN % OF THE RANK'S STEP UNLESS MARKED MS"
+        in words
+    )
     assert re.search(r"steady steps +80 \(20 detailed\)", words)
     said = "1.04× (1.04× to 1.04×): 78.0 ms in 20 detailed steps, 75.0 ms in 30 others"
     assert said in " ".join(words.split())

@@ -36,7 +36,7 @@ def test_rows_of_another_length_are_refused() -> None:
         (25.0, False, "ranks are late by turns", "ranks are late by turns"),
         (5.0, False, None, "ok"),
         (0.0, False, None, "ok"),
-        (None, False, "not measurable: no GPU", "not measurable: no GPU"),
+        (None, False, "not measured: no GPU", "not measured: no GPU"),
     ],
 )
 def test_a_rule_says_why_it_is_no_finding(

@@ -132,7 +132,7 @@ def test_the_first_screen_is_that_of_the_document() -> None:
     for words in (
         "data loading",
         "Fix",
-        "Expected speed-up",
+        "Best-case speed-up",
         "do the work of",
         "Confidence",
         "aorta compare",
@@ -212,7 +212,7 @@ def test_a_standstill_has_neither_a_picture_nor_a_price() -> None:
     )
     bare = ScenarioReport(Scenario("2node"), RunDir(Path("r")), whole, bare_page(whole))
     body = page_of(bare).partition("<body>")[2].partition('id="data"')[0].partition("Terms")[0]
-    for words in ("Where the time in a step goes", "Cost", "Expected speed-up", "measured —", ">CSV<"):
+    for words in ("Where the time in a step goes", "Cost", "Best-case speed-up", "measured —", ">CSV<"):
         assert words not in body, words
     assert "Fix" in body
 

@@ -23,7 +23,7 @@ MEASURED = [
         threshold=70.0,
         unit="%",
         fired=False,
-        reason="not measurable: no GPU in the job",
+        reason="not measured: no GPU in the job",
     ),
     RuleMeasurement(kind="data_loading", value=44.4, threshold=30.0, unit="%", fired=True),
     RuleMeasurement(kind="communication", value=33.3, threshold=20.0, unit="%", fired=True),

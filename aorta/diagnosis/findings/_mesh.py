@@ -62,7 +62,7 @@ def answer(seen: Observation, kind: str, threshold: float, codes: Sequence[str])
     assert seen.mesh is not None
     of = seen.mesh.slowdown
     if of is None:
-        return not_measured(kind, threshold, STEP_SHARE, f"not measurable: {seen.mesh.why_not}")
+        return not_measured(kind, threshold, STEP_SHARE, f"not measured: {seen.mesh.why_not}")
     cause, threshold = worst(seen, codes), min(threshold, MOST_PCT)
     whole, left = without_ms(cause, of, seen) if cause else (1.0, 1.0)
     tokens = _experts.times(cause.ranks, seen) if cause and cause.cause in _OF_RANKS else None
@@ -147,13 +147,15 @@ def actions(finding: Finding) -> list[str]:
     if code == "slow_worker":
         who = rank_words(finding.ranks)
         return [
-            f"compare the node of {who} with the other nodes: clocks, temperature, other processes",
+            f"compare the clocks, temperature and other processes of the node of {who} "
+            "with those of the other nodes",
             f"run once without the node of {who} to see what it costs",
         ]
     if code == "replica_work":
         return [
             "balance the data of the replicas: give each one the same work per step",
-            f"compare the nodes of {rank_words(finding.ranks)} with the other nodes: clocks, temperature",
+            f"compare the clocks and temperature of the nodes of {rank_words(finding.ranks)} "
+            "with those of the other nodes",
         ]
     if code == "stage_work":
         return [

@@ -109,7 +109,7 @@ def explains_exchange(transfer_pct: float, seen: Observation, policy: Policy) ->
         return None
     host = max(full, key=full.__getitem__)
     return (
-        f"the exchange takes {transfer_pct:.1f} % of the step; at the rate of its fastest calls it would "
+        f"the transfer takes {transfer_pct:.1f} % of the step; at the rate of its fastest calls it would "
         f"take {best:.1f} % (threshold {policy.exchange_pct:g}). It runs on CPUs, and other programs used "
         f"{full[host]:.1f} of {seen.around.cpus_machine[host]} CPUs on {host}"
     )

@@ -42,7 +42,7 @@ def behind_transfers(seen: Observation) -> SubCause:
     if not total or sum(place.transfer_ms for place in sized) < MOST * total:
         lacking = "the sizes of the collectives are not recorded"
         if seen.steps.blame_absent is not None:
-            lacking = f"exchange cannot be told from waiting: {seen.steps.blame_absent}"
+            lacking = f"transfer cannot be told from waiting: {seen.steps.blame_absent}"
         return _overlap(seen) or unknown(lacking)
     found = mostly_small(sized, total) or _slow_group(sized, total) or _slow_transport(sized, seen)
     return found or _overlap(seen) or _bandwidth(sized)

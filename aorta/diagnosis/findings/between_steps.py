@@ -60,7 +60,7 @@ UNIT = "% of time"
 def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold, share = policy.between_steps_pct, seen.steps.between_share
     if share is None:
-        return not_measured(KIND, threshold, UNIT, "not measurable: no consecutive steps were recorded")
+        return not_measured(KIND, threshold, UNIT, "not measured: no consecutive steps were recorded")
     value = 100.0 * share
     answer = measured(KIND, value, threshold, UNIT, fired=value > threshold and bool(seen.steps.costs))
     if not answer.fired:

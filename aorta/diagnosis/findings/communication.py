@@ -1,7 +1,7 @@
 """Communication: ranks exchange data while no compute runs.
 
 What it finds:
-    The mean share of the step spent in communication that is not overlapped by compute. The value includes
+    The mean share of the step spent in communication that is not overlapped with compute. The value includes
     waits for slower ranks. Each wait is charged to its cause, if the cause is known.
 Why it costs time:
     GPUs do not compute during exposed communication. Its share grows with the number of nodes, because the
@@ -70,9 +70,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
         return _mesh.answer(seen, KIND, policy.straggler_pct, (_mesh.LINK,))
     reason = steps.too_little(policy)
     if not reason and seen.job.world_size > 1 and not any(row.comm_ms for row in steps.breakdown.per_rank):
-        reason = (
-            f"not measurable: {seen.job.world_size} ranks, but the {steps.source} contain no communication"
-        )
+        reason = f"not measured: {seen.job.world_size} ranks, but the {steps.source} contain no communication"
     if reason:
         return not_measured(KIND, threshold, STEP_SHARE, reason)
     rows, step = steps.breakdown.per_rank, steps.step_ms
@@ -160,10 +158,10 @@ def _evidence(seen: Observation) -> dict[str, Any]:
 
 def _cause(seen: Observation) -> str:
     if seen.steps.blame_absent:
-        return f"ranks exchange data or wait while no compute runs: {seen.steps.blame_absent}"
+        return f"ranks transfer data or wait while no compute runs: {seen.steps.blame_absent}"
     if _transfer(seen) >= _exposed(seen) / 2:
-        return "ranks exchange data while no compute runs"
-    return "in collectives, ranks spend more time waiting for the last rank than exchanging data"
+        return "ranks transfer data while no compute runs"
+    return "in collectives, ranks spend more time waiting for the last rank than transferring data"
 
 
 def _symptom_of(waits: Mapping[Kind, float], seen: Observation) -> Kind | None:
@@ -181,12 +179,12 @@ def _unsupported(_: Finding, seen: Observation, policy: Policy) -> str | None:
     """
     missed = seen.steps.replay_missed
     if seen.steps.blame_absent is not None:
-        return missed and f"{missed}, so the rest cannot be split into exchange and waiting"
+        return missed and f"{missed}, so the rest cannot be split into transfer and waiting"
     transfer = 100.0 * _transfer(seen) / seen.steps.step_ms
     if transfer > policy.exchange_pct:
         return explains_exchange(transfer, seen, policy)
     rest = "the rest is waiting for different ranks in different steps"
-    return f"{transfer:.1f} % of the step is exchange (threshold {policy.exchange_pct:g}), {rest}"
+    return f"{transfer:.1f} % of the step is transfer (threshold {policy.exchange_pct:g}), {rest}"
 
 
 def _removes(_: Finding, seen: Observation, replays: Replays) -> PredictedRemoval | None:
@@ -341,8 +339,8 @@ SPEC = FindingSpec(
     value="exposed communication",
     value_of="the mean step",
     measured_from=(
-        "time in collectives, minus overlap with compute; if most of that time is spent waiting for a late "
-        "rank, communication is reported as a symptom"
+        "time in collectives, minus overlap with compute. If ranks spend more of it waiting for late ranks "
+        "than transferring data, communication is reported as a symptom"
     ),
     order=20,
     thresholds=("exposed_comm_pct", "exchange_pct"),

@@ -50,7 +50,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold, mistake = policy.compute_inefficiency_pct, _costliest(seen)
     # Kernels alone show some of the mistakes, but not that there is none.
     if (seen.facts.profiler_weight is None and mistake is None) or not seen.steps.costs:
-        reason = "not measurable: it needs traces with operators and kernels from every rank"
+        reason = "not measured: needs operator and kernel traces from every rank"
         return not_measured(KIND, threshold, STEP_SHARE, reason, remedy="profiling.enabled=true")
     value = 100.0 * (1.0 - 1.0 / mistake.gain.value) if mistake else 0.0
     answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
@@ -91,7 +91,7 @@ SPEC = FindingSpec(
     kind=KIND,
     name="inefficient compute",
     subject="inefficient compute",
-    value="the costliest known compute inefficiency takes",
+    value="the costliest known inefficiency in compute takes",
     value_of="",
     measured_from="kernel and operator names in traces, and a replay without the inefficiency",
     order=45,

@@ -59,7 +59,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     if not reason and steps.loader_absent is not None:
         most = max(100.0 * item.host_ms / item.step_ms for item in steps.costs)
         part = f"it is part of host work, which takes at most {most:.1f} % of a step"
-        reason = f"not measurable: {steps.loader_absent}; {part}"
+        reason = f"not measured: {steps.loader_absent}; {part}"
         remedy = _MARK_TRACE if steps.traced else _USE_LOADER
     if reason:
         return not_measured(KIND, threshold, STEP_SHARE, reason, remedy=remedy)
@@ -121,7 +121,7 @@ def _removes(finding: Finding, seen: Observation, replays: Replays) -> Predicted
     if not finding.ranks:
         return PredictedRemoval("all waits for data loaders", replays.without({"data_loading": 1.0}))
     return PredictedRemoval(
-        f"the loader wait of {rank_words(finding.ranks)} beyond that of {_rest(finding.ranks, seen)}",
+        f"the extra loader wait of {rank_words(finding.ranks)}, compared with {_rest(finding.ranks, seen)}",
         replays.as_the_others(("data_loading",), finding.ranks),
         parts=("data_loading",),
         hidden_behind="compute and host work",
@@ -219,8 +219,8 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
             rest = _rest(ranks, seen)
             on_node = " on the same node" if len(set(job.hosts.values())) > 1 else ""
             actions.append(
-                f"compare {rank_words(ranks)} with {rest}{on_node}: the files or shards they read, the "
-                "disk, the CPU cores"
+                f"compare the files or shards, the disk and the CPU cores of {rank_words(ranks)} with those "
+                f"of {rest}{on_node}"
             )
     actions.append(
         "preprocess the samples once, before training, and store them in a few large files on fast storage"

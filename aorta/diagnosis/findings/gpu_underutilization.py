@@ -31,17 +31,17 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     effective = use.effective_gpu_util_pct if use else None
     reason = None
     if not seen.job.cuda:
-        reason = "not measurable: no GPU"
+        reason = "not measured: no GPU"
     elif not steps.enough(policy):
         reason = steps.too_little(policy)
     elif effective is None and driver is None:
-        reason = f"not measurable: no breakdown in the {steps.source}, and the driver reports no utilisation"
+        reason = f"not measured: no breakdown in the {steps.source}, and the driver reports no utilisation"
     counter = driver_busy_pct(seen)
     value = effective if effective is not None else driver
     if value is not None and counter is not None and counter < value:
         value = counter
     if reason or value is None:
-        return not_measured(KIND, threshold, unit, reason or "not measurable")
+        return not_measured(KIND, threshold, unit, reason or "not measured")
     bound = None
     if effective is None or value == counter:
         bound = "an upper bound: the driver's counter"
@@ -124,11 +124,11 @@ SPEC = FindingSpec(
     kind=KIND,
     name="GPU under-utilisation",
     subject="GPU under-utilisation",
-    value="compute kernels run",
+    value="compute kernels run for",
     value_of="",
     measured_from=(
-        "compute time ÷ step time; the driver's counter is used only if it is lower (it counts waiting in "
-        "NCCL as busy)"
+        "compute time ÷ step time; the driver's utilisation counter, which counts waiting in NCCL as busy, "
+        "is used only if it is lower"
     ),
     order=50,
     thresholds=("effective_gpu_utilization_pct",),

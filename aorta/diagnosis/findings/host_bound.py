@@ -312,11 +312,11 @@ SPEC = FindingSpec(
     parts=lambda _finding, _seen: ("other",),
     name="host bound",
     subject="host work",
-    value="time in which the GPU waits for host work",
+    value="time spent waiting for host work, not for data or communication,",
     value_of="the median rank's step",
     measured_from=(
-        "step records, plus kernel traces if available, without data loading and communication. In a job "
-        "without GPUs: Python and other work outside of compute"
+        "step records, and kernel traces if available. In a job without GPUs, it is the time of the host "
+        "work itself"
     ),
     order=40,
     thresholds=("host_pct",),

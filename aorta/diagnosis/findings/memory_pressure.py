@@ -104,7 +104,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold, known, allocator = policy.memory_used_pct, _readings(seen), seen.monitored.allocator
     if not known:
         without = "no GPU" if not seen.job.cuda else "no reading of GPU memory"
-        reason = f"not measurable: {without}, and no memory of a node was sampled in the steady window"
+        reason = f"not measured: {without}, and no memory of a node was sampled in the steady window"
         return not_measured(KIND, threshold, USED, reason)
     where = max(known, key=lambda name: known[name])
     value, unit = known[where], USED
@@ -182,7 +182,7 @@ def _cause(seen: Observation, where: str, used_pct: float, *, full: bool) -> str
         said.append(f"{used_pct / 100 * total / BYTES_PER_GIB:.1f} of {total / BYTES_PER_GIB:.1f} GiB")
     if use is not None:
         if use.retries_per_step is not None:
-            said.append(f"{use.retries_per_step:.1f} allocations per step failed and were repeated")
+            said.append(f"{use.retries_per_step:.1f} allocations per step failed and were retried")
         if use.fragmentation is not None:
             said.append(
                 f"{100 * use.fragmentation:.0f} % of the allocator's memory does not belong to tensors"
@@ -309,9 +309,11 @@ SPEC = FindingSpec(
     kind=KIND,
     name="memory pressure",
     subject="memory pressure",
-    value="memory in use",
+    value="peak memory use",
     value_of="",
-    measured_from="allocated GPU memory, and node memory relative to the job's limit",
+    measured_from=(
+        "GPU memory, and the job's memory as a share of its limit; without a limit, the node's memory"
+    ),
     order=60,
     thresholds=("memory_used_pct", "alloc_retries_per_step", "swap_mb_per_s"),
     fires_below=False,

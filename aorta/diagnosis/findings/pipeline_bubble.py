@@ -31,7 +31,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold = policy.pipeline_bubble_pct
     mesh = seen.mesh.mesh if seen.mesh else None
     if mesh is None or mesh.bubble is None:
-        return not_measured(KIND, threshold, STEP_SHARE, "not measurable: no pipeline schedule was recorded")
+        return not_measured(KIND, threshold, STEP_SHARE, "not measured: no pipeline schedule was recorded")
     share, stages, microbatches = mesh.bubble.ideal, len(mesh.stages), mesh.microbatches or 0
     if share is None and 0 < microbatches < stages:
         # No schedule fills a pipeline with fewer microbatches than stages.
@@ -41,7 +41,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
             KIND,
             threshold,
             STEP_SHARE,
-            f"not measurable: the ideal bubble is not known for a schedule that is {mesh.schedule}",
+            f"not measured: the ideal bubble is not known for a schedule that is {mesh.schedule}",
         )
     value = 100.0 * share
     made = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
@@ -96,9 +96,9 @@ SPEC = FindingSpec(
     kind=KIND,
     name="pipeline bubble",
     subject="the pipeline's bubble",
-    value="theoretical pipeline bubble",
+    value="idle time that even the ideal pipeline schedule would have",
     value_of="",
-    measured_from="the measured schedule per stage and microbatch",
+    measured_from="the recorded stages and microbatches",
     order=35,
     thresholds=("pipeline_bubble_pct",),
     fires_below=False,

@@ -40,7 +40,7 @@ _STATES = {
 def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold, stall = policy.stall_pct, seen.stall
     if not seen.recorded_steps:
-        return not_measured(KIND, threshold, UNIT, "not measurable: too few steps were recorded")
+        return not_measured(KIND, threshold, UNIT, "not measured: too few steps were recorded")
     value = 100.0 * stall.share if stall is not None else 0.0
     made = measured(KIND, value, threshold, UNIT, fired=value > threshold)
     if stall is None or not made.fired:
@@ -120,7 +120,7 @@ SPEC = FindingSpec(
     kind=KIND,
     name="stall",
     subject="a stall",
-    value="steps or gaps that each last 10 times the median step or longer, together",
+    value="total time of steps, and of gaps between steps, that last at least 10 × the median step",
     value_of="",
     measured_from="all steps, including warm-up",
     order=5,

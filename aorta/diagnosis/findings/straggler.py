@@ -62,9 +62,9 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
         return _mesh_hosts.answer(_mesh.answer(seen, KIND, threshold, tuple(_mesh.CODES)), seen, policy)
     reason = steps.too_little(policy)
     if not reason and seen.job.world_size == 1:
-        reason = "not measurable: a single rank has no other rank to wait for"
+        reason = "not measured: a single rank has no other rank to wait for"
     if not reason and steps.blame_absent:
-        reason = f"not measurable: {steps.blame_absent}"
+        reason = f"not measured: {steps.blame_absent}"
     if reason:
         return not_measured(KIND, threshold, STEP_SHARE, reason)
     value = max(100.0 * item.lateness_ms / item.step_ms for item in steps.costs)
@@ -284,7 +284,9 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
     compute, host = _late_by(ranks, late_by_host(seen.steps.costs, ranks), *work)
     where = ", ".join(job.nodes(ranks)) if len(set(job.hosts.values())) > 1 else ""
     if ranks and where:
-        actions.append(f"compare {where} with the other nodes: clocks, temperature, other processes")
+        actions.append(
+            f"compare the clocks, temperature and other processes of {where} with those of the other nodes"
+        )
     if finding.sub_cause == "uneven_experts" or _experts.times(finding.ranks, seen) is not None:
         actions.append(_experts.ACTION)
     elif compute:
