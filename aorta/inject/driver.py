@@ -235,6 +235,8 @@ class Driver:
         gradients = torch.is_grad_enabled()
         if not gradients:
             parts.no_grad = True
+            if id(module) not in self.roots.frozen and (not module.training or self.loaders.another):
+                self._outcomes.evaluates = True
         if parts.whole and parts.part == "other":
             parts.part = "forward"
         elif not parts.begins("forward"):
@@ -243,6 +245,7 @@ class Driver:
             return True  # a teacher's pass is compute, and not the one that trains
         if not parts.from_loader and module.training and id(module) not in self.roots.inner.known:
             parts.saw(module, arguments)
+        self.loaders.trained = self.loaders.newest
         self.hooks.seen.add("forward")
         return True
 
@@ -330,7 +333,7 @@ class Driver:
         """Note that the program validates."""
         parts = self.here()
         if parts is not None:
-            parts.no_grad = True
+            parts.no_grad = self._outcomes.evaluates = True
 
     def clipped(self, norm: Any) -> None:
         """Note the norm of the gradients, as clipping found it."""

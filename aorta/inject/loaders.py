@@ -85,6 +85,15 @@ class LoaderHooks:
         self.workers = LoaderWorkers()
         self._starts = False
         """The loader that begins has no workers yet: persistent ones belong to its iterator."""
+        self.newest = self.trained = 0
+        """Identity of the iterator that gave the newest batch; of the one before the newest forward pass with
+        gradients. 0: none.
+        """
+
+    @property
+    def another(self) -> bool:
+        """Return whether the newest batch is from a loader that the model does not train with."""
+        return self.newest != self.trained
 
     def iteration_begins(self, loader: Any) -> tuple[Any, int | None]:
         """Return the loader that is started, and the moment; None if it is not needed."""
@@ -118,6 +127,8 @@ class LoaderHooks:
                 self.workers.ended(begun[0], time.monotonic_ns() - begun[1])
             if self.workers.new and begun[1] is not None:
                 self.workers.first(begun[0], time.monotonic_ns() - begun[1])
+            if batch is not None:
+                self.newest = id(begun[0])
             self.workers.gave(begun[0])
             parts.came(batch)
 

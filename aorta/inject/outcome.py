@@ -27,6 +27,10 @@ class Outcomes:
         self._began_ns = 0
         self.kept_ns = 0
         """Time at which the newest step began whose loss is kept."""
+        self.evaluates = False
+        """The open step evaluates: the program says so, or a model that trains ran without gradients in
+        evaluation mode or on batches of another loader.
+        """
 
     def keeps(self, parts: StepMarks) -> bool:
         """Return whether the loss and the gradient norm of a step that begins are kept."""
@@ -57,6 +61,8 @@ class Outcomes:
         if parts.no_grad or parts.saved or self._validation.past or self._checkpoint.past:
             now = time.monotonic_ns()
             spans = {"took_ns": now - step.host_start_ns, "since_ns": now - self._began_ns}
+            if self.evaluates:  # however much time it takes, it collects no data to train with
+                self.evaluates, spans = False, {}
             validated = self._validation.happened(parts.no_grad, between_epochs=border, **spans)
             saved = self._checkpoint.happened(parts.saved, between_epochs=border)
             if (validated or saved) and step.phase == "steady":

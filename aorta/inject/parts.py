@@ -139,7 +139,7 @@ class StepMarks:
         if torch._C._get_tracing_state() is not None:
             return
         one = arguments[0][0] if arguments[0] else None
-        shape = one.shape if type(one) is torch.Tensor else ()
+        shape = one.shape if type(one) is torch.Tensor and not one.is_nested else ()
         size = shape[0] if shape else first_size(arguments)
         if size is not None:
             if self.from_models is None:

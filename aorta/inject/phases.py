@@ -18,6 +18,7 @@ class Rare:
     A forward pass without gradients is validation where it comes between two epochs. In a program with a
     teacher model it is part of each step, and where a policy collects its data, part of each few. A policy
     may make hundreds of updates between two collections: these are no validation if they take much time.
+    A program that evaluates may do so for long as well, so the time of an evaluation is not given.
     """
 
     def __init__(self) -> None:
@@ -33,7 +34,7 @@ class Rare:
         Args:
             now: whether it happened in this step.
             between_epochs: the step is the first of an epoch, however short epochs are.
-            took_ns: time of this step.
+            took_ns: time of this step; 0: its time does not matter.
             since_ns: time of all steps, this one included.
         """
         much = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
@@ -57,8 +58,13 @@ class RootModules:
 
     def find(self) -> None:
         """Look for root modules among all objects."""
-        modules = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
-        below = {id(child) for one in modules for child in one.children()}
+        below: set[int] = set()
+        modules = []
+        for one in gc.get_objects():
+            if issubclass(type(one), nn.Module):
+                with contextlib.suppress(Exception):  # one that was never initialised has no children
+                    below.update(id(child) for child in one.children())
+                    modules.append(one)
         found = [one for one in modules if id(one) not in below and _has_parameters(one)]
         self.frozen = {id(root) for root in found if not _trains(root)}
         for root in found:
@@ -165,7 +171,7 @@ class RootModules:
             above: Any = super(kind, module)
             return above.__call__(*args, **kwargs)
 
-        call = usual if own is None else own
+        call = usual if own is None else _unbound(own, owner)
         watched = self._watched(call)
 
         # The program's own arguments may have any name.
@@ -187,6 +193,18 @@ class RootModules:
         if counts and not _trains(module):
             self.frozen.add(id(module))
         return counts
+
+
+def _unbound(own: Any, owner: type) -> Any:
+    """Return a function that takes the module first, for what a class has as `__call__`: any object."""
+    if isinstance(own, FunctionType):
+        return own
+
+    def call(module: Any, /, *args: Any, **kwargs: Any) -> Any:
+        bound = own.__get__(module, owner) if hasattr(own, "__get__") else own
+        return bound(*args, **kwargs)
+
+    return call
 
 
 def _has_parameters(module: nn.Module) -> bool:

@@ -387,3 +387,41 @@ def test_arguments_of_a_model_may_have_any_name(tmp_path: Path) -> None:
     plain, hooked = (run_program(NAMED, tmp_path, hooks=hooks) for hooks in (False, True))
     assert (hooked.codes, hooked.out) == (plain.codes, plain.out) == ([0], plain.out), hooked.err
     assert "forward" in hooked.status().seen
+
+
+CALLS = """
+import functools
+import torch
+from torch import nn
+
+class Twice:
+    def __call__(self, x):
+        return 2 * x
+
+class Called(nn.Module):
+    __call__ = Twice()
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(2, 1)
+
+class Dispatched(Called):
+    @functools.singledispatchmethod
+    def __call__(self, x):
+        return self.inner(x).sum()
+
+unfinished = nn.Linear.__new__(nn.Linear)
+called, dispatched = Called(), Dispatched()
+optimizer = torch.optim.SGD(dispatched.parameters(), lr=0.1)
+for step in range(6):
+    called(1)
+    dispatched(torch.ones(3, 2)).backward()
+    optimizer.step()
+print(called(1), dispatched.inner.weight.grad.tolist())
+"""
+
+
+def test_a_call_may_be_any_object_and_a_module_may_be_unfinished(tmp_path: Path) -> None:
+    plain = run_program(CALLS, tmp_path, hooks=False)
+    ended = run_program(CALLS, tmp_path)
+    assert (ended.codes, ended.out, ended.err) == (plain.codes, plain.out, [""])
+    assert (ended.codes, ended.status().hooks_off, len(ended.records())) == ([0], {}, 4)

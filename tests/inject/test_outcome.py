@@ -54,3 +54,10 @@ def test_a_step_without_a_loss_still_says_its_rate_and_samples(recorder: StepRec
     parts.lost(torch.ones(()))
     outcomes.complete(parts, torch.optim.SGD([parameter], lr=0.5))
     assert parts.step.results().values == [1.0, None]
+
+
+def test_samples_of_a_nested_tensor_are_its_parts(recorder: StepRecorder) -> None:
+    parts, module = StepMarks(recorder, Step(None, 0, 0, "steady")), torch.nn.Linear(2, 1)
+    parts.saw(module, ((torch.nested.nested_tensor([torch.ones(1, 2), torch.ones(3, 2)]),), {}))
+    parts.saw(module, ((torch.ones(5, 2),), {}))
+    assert parts.samples == 2 + 5
