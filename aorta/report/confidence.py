@@ -35,7 +35,7 @@ def confidence(analysis: Analysis, main: Finding | None, *, shared: bool) -> Con
     quality = analysis.data_quality
     known = quality.ranks_expected is not None and not quality.ranks_assumed
     expected = f"{quality.ranks_expected}" if known else "an unknown number of"
-    steps = plural(quality.steady_steps, "steady step")
+    steps = f"{plural(quality.steady_steps, 'steady step')} after warm-up"
     if quality.detailed_steps is not None:
         steps += f", {quality.detailed_steps:,} of them detailed"
     basis = [steps, f"records from {quality.ranks_seen:,} of {expected} ranks"]

@@ -26,7 +26,7 @@ def quality(**changes: Any) -> Analysis:
 def test_without_a_doubt_it_is_high() -> None:
     assert level(analysis()) == ("high", [])
     assert confidence(analysis(), None, shared=False).basis == [
-        "30 steady steps",
+        "30 steady steps after warm-up",
         "records from 2 of 2 ranks",
     ]
 
@@ -101,7 +101,7 @@ def test_few_detailed_steps_lower_it_and_are_said() -> None:
         breakdown=msgspec.structs.replace(analysis().breakdown, steps=20),
     )
     assert level(whole) == ("medium", ["only 20 detailed steps, 30 wanted"])
-    said = "200 steady steps, 20 of them detailed"
+    said = "200 steady steps after warm-up, 20 of them detailed"
     assert confidence(whole, None, shared=False).basis == [said, "records from 2 of 2 ranks"]
     enough = msgspec.structs.replace(
         whole,
