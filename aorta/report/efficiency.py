@@ -141,7 +141,7 @@ def tree_panel(axes: Axes, points: Sequence[ScalingPoint]) -> None:
     axes.set_xticks(range(len(points)), [plain(point.scenario) for point in points])
     axes.set_yticks(range(len(rows)), ["      " * row.depth + row.name for row in rows], ha="left")
     axes.tick_params(length=0)
-    axes.tick_params(axis="y", pad=270)  # the longest name, from its left edge
+    axes.tick_params(axis="y", pad=285)  # the longest name, from its left edge
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
     axes.set_xticks(np.arange(0.5, len(points) - 1), minor=True)
