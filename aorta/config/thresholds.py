@@ -183,7 +183,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             int,
             row(
                 "steps",
-                "With fewer steady steps than this, the verdict is `insufficient data`.",
+                'With fewer steady steps than this, the verdict is "insufficient data".',
                 "Fewer step records do not show how much steps vary. Kernel traces are exact to the "
                 "nanosecond, and captures are short.",
                 least=1,
