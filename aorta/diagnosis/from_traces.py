@@ -69,7 +69,7 @@ def from_traces(
         facts=RunFacts(
             nodes=len(set(hosts.values())) if len(hosts) == len(seen) and seen else None,
             world_size=expected,
-            device="cuda",
+            device="cuda" if seen else None,
             started_wall_ns=found.began_ns(),
             traces=found.table(),
             between_steps=recorded_gaps(made.steps),

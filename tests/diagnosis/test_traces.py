@@ -49,6 +49,7 @@ def finding(found: Analysis, kind: str) -> Finding:
 def test_balanced_ranks_are_healthy_and_their_parts_sum(tmp_path: Path) -> None:
     found = analysed(tmp_path, Job(BALANCED))
     assert verdict(found) == ("healthy", [])
+    assert found.device == "cuda"
     assert found.breakdown.steps == 6
     for row in found.breakdown.per_rank:
         assert row.step_ms == pytest.approx(1.3)
@@ -242,6 +243,7 @@ def test_traces_without_gpu_work_alone(tmp_path: Path) -> None:
     found = analyze_traces([tmp_path])
     assert verdict(found) == ("insufficient_data", [])
     assert found.findings[0].evidence == {"reasons": ["no_step_records"]}
+    assert found.device is None, "no GPU was seen, which need not mean that there is none"
 
 
 def nvidia_smi(folder: Path, used_mib: int, *, hours: int = 0, gpus: int = 4, seconds: int = 60) -> None:
