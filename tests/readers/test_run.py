@@ -142,7 +142,7 @@ def test_a_run_in_another_scenarios_folder_is_named(tmp_path: Path) -> None:
     account = read_account(RunDir(other))
     assert account.nodes_expected == 2
     assert [item.reason for item in account.problems] == [
-        "is of 2node, but the run is in 4node; the nodes and ranks in the manifest are used"
+        "is from 2node, but the run is in 4node; the nodes and ranks in the manifest are used"
     ]
 
 
