@@ -45,8 +45,9 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     effective_gpu_utilization_pct: Annotated[
         float,
         row(
-            "% of the time",
-            "GPU under-utilisation is reported if the GPU computes for less than this share of the time.",
+            "% of the measured time",
+            "GPU under-utilisation is reported if the GPU computes for less than this share of the measured "
+            "time.",
             "The default of the profiling guide that users already know.",
             below=True,
             most=100,
@@ -112,8 +113,9 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             float,
             row(
                 "% of the step",
-                "Communication is reported as a cause only if transferring data, without waits, takes more "
-                "than this share of the step.",
+                "Communication is a symptom if other findings explain waits that take more time than "
+                "transferring data. Otherwise, it is reported only if transferring data, without waits, "
+                "takes more than this share of the step.",
                 "If communication passes its threshold only because of waits, it has another cause.",
                 most=100,
                 null="as exposed_comm_pct",
@@ -152,8 +154,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     between_steps_pct: Annotated[
         float,
         row(
-            "% of the time",
-            "Time between steps is reported if it takes more than this share of the time.",
+            "% of the measured time",
+            "Time between steps is reported if it takes more than this share of the measured time.",
             "If nothing else is found, the verdict may leave a fifth of the time unexplained.",
             most=100,
         ),
@@ -173,7 +175,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         row(
             "% of the measured time",
             "A stall is reported if steps, or gaps between steps, of at least 10 times the median step take "
-            "more than this share of the time.",
+            "more than this share of the measured time.",
             "The same share as for exposed communication.",
             most=100,
         ),

@@ -90,7 +90,7 @@ def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
     notes = [f"{note}."] if note else []
     notes.append(
         "Exposed comm: communication that is not overlapped with compute, including waits for late ranks. "
-        "All comm: exposed and overlapped communication together. Overlapped: the share of communication "
+        "All comm: exposed and overlapped communication together. Comm overlap: the share of communication "
         "that runs at the same time as compute."
     )
     if any((row.host_ms or 0.0) >= LEAST * row.step_ms for row in rows):
@@ -111,7 +111,7 @@ def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
         ">step, ms",
         *(f">{part.short}" for part in parts),
         ">all comm, ms",
-        ">overlapped",
+        ">comm overlap",
     )
     return Table(header, tuple(_rank_row(row, parts, hosts) for row in rows)), " ".join(notes)
 
@@ -284,7 +284,7 @@ _UNSAMPLED = "there are no monitor samples"
 def _sampled(analysis: Analysis, use: Utilization) -> tuple[tuple[str, float | None, str, str], ...]:
     """Returns name, value, unit and the reason if the value is absent, of what monitors sample."""
     gpu = "the job has no GPU" if analysis.device == "cpu" else _UNSAMPLED
-    no_limit = f"either the job has no memory limit or {_UNSAMPLED}"
+    no_limit = _UNSAMPLED if use.host_memory_used_pct is None else "the job has no cgroup with a memory limit"
     return (
         ("GPU time with a compute kernel running", use.effective_gpu_util_pct, "%", gpu),
         ("GPU utilisation according to the driver", use.gpu_util_pct, "%", gpu),

@@ -152,10 +152,10 @@ def _bottlenecks(reports: Sequence[ScenarioReport]) -> list[Block]:
     rows = tuple(_bottleneck_row(report, finding) for report, finding in found[:MAX_BOTTLENECKS])
     header = ("scenario", "cause", "sub-cause", "where", ">measured", ">threshold", ">cost per step")
     note = (
-        "Sorted by time lost per step, summed over ranks. A scenario is one configuration of the job, for "
-        "example a number of nodes. Measured: the value that is compared with the threshold. The cost per "
-        "step is how much shorter the mean step would be without the cause. It can differ from the measured "
-        "value. "
+        "Sorted by the time lost per step, added up over all ranks (not shown). A scenario is one "
+        "configuration of the job, for example a number of nodes. Measured: the value that is compared with "
+        "the threshold. The cost per step is how much shorter the mean step would be without the cause. It "
+        "can differ from the measured value, which may refer to a single rank. "
         "Symptoms are listed in each scenario's section below, not here."
     )
     if len(found) > len(rows):

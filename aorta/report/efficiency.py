@@ -20,11 +20,11 @@ _SHADES = LinearSegmentedColormap.from_list("efficiency", ["#B04A00", "#E69F00",
 """From low to 100 %: darker is lost more, also without colours."""
 
 
-NOT_COMPUTE = "communication efficiency (time lost to all but compute)"
+NOT_COMPUTE = "communication efficiency (lowered by all but compute)"
 """POP's communication efficiency, which also falls with loading and host work."""
-WAITING = "serialisation efficiency (time lost to waiting)"
-TRANSFERRING = "transfer efficiency (time lost to transferring data)"
-ORCHESTRATION = "orchestration efficiency (time lost to launching, loading)"
+WAITING = "serialisation efficiency (lowered by waiting)"
+TRANSFERRING = "transfer efficiency (lowered by transferring data)"
+ORCHESTRATION = "orchestration efficiency (lowered by launching, loading)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,8 @@ def tree(points: Sequence[ScalingPoint]) -> list[EfficiencyRow]:
         EfficiencyRow(3, "between nodes", pop(lambda item: item.load_balance_inter_node)),
         EfficiencyRow(3, "within nodes", pop(lambda item: item.load_balance_intra_node)),
         EfficiencyRow(2, NOT_COMPUTE, pop(lambda item: item.communication)),
-        EfficiencyRow(
-            3, "serialisation efficiency (time lost to waiting)", pop(lambda item: item.serialisation)
-        ),
-        EfficiencyRow(
-            3, "transfer efficiency (time lost to transferring data)", pop(lambda item: item.transfer)
-        ),
+        EfficiencyRow(3, WAITING, pop(lambda item: item.serialisation)),
+        EfficiencyRow(3, TRANSFERRING, pop(lambda item: item.transfer)),
     ]
     if any(point.pop is not None and point.pop.device is not None for point in points):
         rows += [
@@ -72,7 +68,7 @@ def tree(points: Sequence[ScalingPoint]) -> list[EfficiencyRow]:
             EfficiencyRow(2, "communication efficiency of the GPUs", device(lambda item: item.communication)),
             EfficiencyRow(
                 2,
-                "orchestration efficiency (time lost to launching, loading)",
+                ORCHESTRATION,
                 device(lambda item: item.orchestration),
             ),
         ]

@@ -48,7 +48,7 @@ def worst_table(page: RunPage, analysis: Analysis) -> tuple[Table | None, str]:
     )
     others = page.ranks - page.costly_ranks
     longer = _than_median(worst, analysis)
-    header = (">rank", "node", ">own time, ms", f">{longer}, ms", ">wait caused, ms", "cause")
+    header = (">rank", "node", ">own time, ms", f">{longer}, ms", ">wait caused, ms", "main cause")
     note = ""
     if page.costly_ranks > len(worst):
         note = f"{len(worst):,} of {page.ranks:,} ranks are shown, worst first. "
@@ -68,8 +68,8 @@ def worst_table(page: RunPage, analysis: Analysis) -> tuple[Table | None, str]:
 
 
 _WORST = (
-    "All times are per step. Own time: the rank's step without exposed communication. Wait caused: the mean "
-    "time that each other rank waits for this rank."
+    "All times are per step. Own time: the rank's step without exposed communication. Wait caused: how long "
+    "the other ranks wait for this rank, on average, for any reason."
 )
 
 
@@ -170,7 +170,7 @@ def what_if_table(analysis: Analysis) -> Table | None:
         )
         for item in replay.predictions
     )
-    return Table(("removed", "rank", ">predicted step time, ms", ">predicted speed-up"), rows)
+    return Table(("if this were removed", "rank", ">predicted step time, ms", ">predicted speed-up"), rows)
 
 
 def _between(interval: Interval | None, form: Callable[[float], str]) -> str:
@@ -201,15 +201,15 @@ def _clocks(clocks: Sequence[ClockFit]) -> str:
 def _replayed(replay: Replay) -> str:
     if replay.withheld:
         return f"No prediction: {plain(replay.withheld)}."
-    steps = f"aorta replayed {plural(replay.steps, 'step')} as they were measured, with nothing removed."
+    steps = f"aorta replayed {plural(replay.steps, 'step')} without removing anything."
     if replay.error_pct is None:
         return f"{steps} The steps contain no collective that could check the replay."
     error = "0.1" if replay.error_pct < 0.1 else f"{replay.error_pct:.1f}"
     return (
-        f"Check of the prediction: {steps} To avoid checking the replay against its own input, each "
-        "half of the steps was replayed with the transfer times of the other half. The replayed step time "
-        f"was within {error} % of the measured {number(replay.measured_step_ms)} ms (the mean step plus the "
-        "time between steps)."
+        f"Check of the prediction: {steps} So that the check is independent, the transfer times for each "
+        "half of the steps were taken from the other half. The replayed step time was within "
+        f"{error} % of the measured {number(replay.measured_step_ms)} ms (the mean step plus the time "
+        "between steps)."
     )
 
 

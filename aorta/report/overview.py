@@ -87,7 +87,9 @@ def _mean_words(ranks: int) -> str:
     """Says how the mean over ranks shows time on one of them; empty for a single rank."""
     if ranks < 2:
         return ""
-    return f"mean over all ranks: {ranks:,} ms on one of {ranks:,} ranks is drawn as 1 ms; "
+    if ranks == 2:
+        return "mean over both ranks, so time spent on only one rank is drawn at half its length; "
+    return f"mean over all {ranks:,} ranks, so time spent on only one is drawn at 1/{ranks:,} of its length; "
 
 
 def scaling_figure(scaling: Scaling, *, shared: bool) -> Figure:

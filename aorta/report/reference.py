@@ -159,8 +159,11 @@ def findings_table() -> str:
     for plugin in PLUGINS:
         spec, row = plugin.spec, keys[plugin.spec.thresholds[0]]
         limit = keys["exposed_comm_pct"].default if row.null else row.default
-        sign = "<" if spec.fires_below else ">"
-        found.append((spec.name, f"{spec.value} {sign} {limit} {row.unit}", spec.measured_from))
+        sign, unit = (
+            "<" if spec.fires_below else ">",
+            row.unit.replace("the step", spec.value_of or "the step"),
+        )
+        found.append((spec.name, f"{sign} {limit} {unit}: {spec.value}", spec.measured_from))
     return str(
         md_table(
             Table(("finding", "reported when (thresholds can be configured)", "measured from"), tuple(found))

@@ -159,8 +159,7 @@ def details(analysis: Analysis, page: RunPage, *, charts: bool) -> list[Block]:
         ),
         ("Late ranks", _noted(evidence.lateness_table(analysis, page))),
         (
-            f"Time per rank: mean of {content.counted_steps(analysis)}, in % of the rank's step "
-            "unless marked ms",
+            f"Time per rank: mean of {content.counted_steps(analysis)}, in % of the rank's step unless noted",
             _ranks(analysis),
         ),
         ("Traces", _traces(analysis)),
@@ -225,7 +224,7 @@ def _finding(analysis: Analysis, page: RunPage, finding: Finding) -> Bullet:
     limits = []
     if finding.value is not None:
         spec = FINDINGS.get(finding.kind)
-        about = f" ({spec.value.rstrip(',')})" if spec is not None else ""
+        about = f" ({spec.value})" if spec is not None else ""
         limits.append(f"measured: {content.measured_words(analysis, finding)}{about}")
         limits.append(f"threshold: {quantity(finding.threshold, finding.unit)}")
     if not finding.symptom_of and finding.estimated_speedup is not None:

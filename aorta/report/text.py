@@ -59,7 +59,7 @@ def quantity(value: float | None, unit: str) -> str:
         "percent": "%",
         "ratio": "",
         "% of step": "% of the step",
-        "% of time": "% of the time",
+        "% of time": "% of the measured time",
     }
     return ABSENT if value is None else f"{number(value)} {names.get(unit, unit)}".rstrip()
 

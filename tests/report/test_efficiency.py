@@ -64,8 +64,8 @@ def test_absent_factors_are_dashes_and_zero_is_zero() -> None:
     table = tree_table(points)
     assert table is not None
     rows = {row[0]: row[1:] for row in table.rows}
-    assert rows["· · · serialisation efficiency (time lost to waiting)"] == ("—", "—")
-    assert rows["· · · transfer efficiency (time lost to transferring data)"] == ("0.0 %", "—")
+    assert rows["· · · serialisation efficiency (lowered by waiting)"] == ("—", "—")
+    assert rows["· · · transfer efficiency (lowered by transferring data)"] == ("0.0 %", "—")
     assert rows["· parallel efficiency"] == ("65.0 %", "—")
     assert reasons(points) == ["2node: nothing was replayed"]
 
@@ -73,7 +73,7 @@ def test_absent_factors_are_dashes_and_zero_is_zero() -> None:
 def test_devices_have_a_branch_where_there_are_any() -> None:
     device = DevicePop(parallel=0.5, load_balance=0.8, communication=0.9, orchestration=0.7)
     with_device = msgspec.structs.replace(GOLDEN, device=device)
-    assert "orchestration efficiency (time lost to launching, loading)" in [
+    assert "orchestration efficiency (lowered by launching, loading)" in [
         row.name for row in tree([point(with_device)])
     ]
     assert not any("GPU" in row.name for row in tree([point(GOLDEN)]))

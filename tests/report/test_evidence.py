@@ -46,7 +46,7 @@ def test_intervals_stand_behind_their_values_and_are_left_out_where_there_are_no
 
 def test_the_check_is_said_with_its_error_and_what_it_was_made_on() -> None:
     words = replay_words(analysis(replay=REPLAY))
-    assert "aorta replayed 40 steps as they were measured, with nothing removed" in words
+    assert "aorta replayed 40 steps without removing anything" in words
     assert "within 1.2 %" in words
     none = msgspec.structs.replace(REPLAY, error_pct=None)
     assert "no collective that could check the replay" in replay_words(analysis(replay=none))

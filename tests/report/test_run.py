@@ -207,8 +207,7 @@ def test_a_mixed_run_says_what_its_parts_are_of(tmp_path: Path) -> None:
     page = run_page(found, read_run(run, query_accounting=False))
     words = run_text(found, page)
     assert (
-        "TIME PER RANK: MEAN OF 20 DETAILED OF 80 STEADY STEPS, IN % OF THE RANK'S STEP UNLESS MARKED MS"
-        in words
+        "TIME PER RANK: MEAN OF 20 DETAILED OF 80 STEADY STEPS, IN % OF THE RANK'S STEP UNLESS NOTED" in words
     )
     assert re.search(r"steady steps +80 \(20 detailed\)", words)
     said = "1.04× (1.04× to 1.04×): 78.0 ms in 20 detailed steps, 75.0 ms in 30 others"

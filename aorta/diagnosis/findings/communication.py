@@ -339,8 +339,9 @@ SPEC = FindingSpec(
     value="exposed communication",
     value_of="the mean step",
     measured_from=(
-        "time in collectives, minus overlap with compute. If ranks spend more of it waiting for late ranks "
-        "than transferring data, communication is reported as a symptom"
+        "time in collectives, minus overlap with compute. Communication is a symptom if other findings "
+        "explain waits that take more time than transferring data. Otherwise, it is reported only if "
+        "transferring data alone passes the threshold"
     ),
     order=20,
     thresholds=("exposed_comm_pct", "exchange_pct"),

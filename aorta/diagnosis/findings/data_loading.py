@@ -121,7 +121,7 @@ def _removes(finding: Finding, seen: Observation, replays: Replays) -> Predicted
     if not finding.ranks:
         return PredictedRemoval("all waits for data loaders", replays.without({"data_loading": 1.0}))
     return PredictedRemoval(
-        f"the extra loader wait of {rank_words(finding.ranks)}, compared with {_rest(finding.ranks, seen)}",
+        f"the loader wait of {rank_words(finding.ranks)} beyond that of {_rest(finding.ranks, seen)}",
         replays.as_the_others(("data_loading",), finding.ranks),
         parts=("data_loading",),
         hidden_behind="compute and host work",
@@ -252,7 +252,10 @@ SPEC = FindingSpec(
     subject="data loading",
     value="waiting for data",
     value_of="the worst rank's step",
-    measured_from="time blocked on the loader, on the slow rank and on the ranks that wait for it",
+    measured_from=(
+        "time that a rank is blocked on its own loader. The wait that this causes on other ranks is added "
+        "to the cost"
+    ),
     order=10,
     thresholds=("data_wait_pct",),
     fires_below=False,

@@ -124,11 +124,11 @@ SPEC = FindingSpec(
     kind=KIND,
     name="GPU under-utilisation",
     subject="GPU under-utilisation",
-    value="compute kernels run for",
+    value="time in which compute kernels run",
     value_of="",
     measured_from=(
-        "compute time ÷ step time; the driver's utilisation counter, which counts waiting in NCCL as busy, "
-        "is used only if it is lower"
+        "compute time ÷ step time, or the driver's utilisation counter if that is lower (usually it is "
+        "higher, because it counts waiting in NCCL as busy)"
     ),
     order=50,
     thresholds=("effective_gpu_utilization_pct",),

@@ -312,11 +312,11 @@ SPEC = FindingSpec(
     parts=lambda _finding, _seen: ("other",),
     name="host bound",
     subject="host work",
-    value="time spent waiting for host work, not for data or communication,",
-    value_of="the median rank's step",
+    value="time that the device waits for host work, not for data or communication",
+    value_of="the step (median over ranks)",
     measured_from=(
-        "step records, and kernel traces if available. In a job without GPUs, it is the time of the host "
-        "work itself"
+        "step records, and kernel traces if available. In a job without GPUs, the time of the host work "
+        "itself is used"
     ),
     order=40,
     thresholds=("host_pct",),
