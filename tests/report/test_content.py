@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from aorta.artefacts.analysis import Speedup
-from aorta.report.content import cost_words, heading, headings, step_ms, utilization_rows
+from aorta.report.content import cost_words, heading, headings, step_ms, unmeasured_words, utilization_rows
 from tests.support.analyses import analysis, data_loading_finding
 
 
@@ -68,3 +68,25 @@ def test_the_check_of_the_throughput_says_its_answer(ratio: float | None, said: 
     run = msgspec.structs.replace(analysis().throughput, cross_check_ratio=ratio)
     rows = dict(utilization_rows(analysis(throughput=run)))
     assert next(value for name, value in rows.items() if name.startswith("consistency check")) == said
+
+
+@pytest.mark.parametrize(
+    ("share", "memory", "reason"),
+    [
+        (None, 9.0, "the job has no cgroup with a memory limit"),
+        (None, None, "there are no monitor samples"),
+        (0.0, 9.0, None),
+    ],
+)
+def test_an_absent_share_of_the_job_s_memory_has_the_reason_that_applies(
+    share: float | None, memory: float | None, reason: str | None
+) -> None:
+    used = analysis().utilization
+    assert used is not None
+    used = msgspec.structs.replace(used, job_memory_used_pct=share, host_memory_used_pct=memory)
+    words = [
+        part for part in unmeasured_words(analysis(utilization=used)).split(". ") if "job memory" in part
+    ]
+    assert [part.partition(", because ")[2].partition(":")[0] for part in words] == (
+        [reason] if reason else []
+    )
