@@ -19,9 +19,7 @@ def fmean(values: Iterable[float]) -> float:
     Raises:
         ValueError: there are none.
     """
-    known = list(values)
-    if not known:
-        raise ValueError("a mean needs at least one value")
+    known = _some(values)
     return math.fsum(known) / len(known)
 
 
@@ -31,9 +29,7 @@ def median(values: Iterable[float]) -> float:
     Raises:
         ValueError: there are none.
     """
-    known = sorted(values)
-    if not known:
-        raise ValueError("a median needs at least one value")
+    known = sorted(_some(values))
     middle = len(known) // 2
     return known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
 
@@ -44,7 +40,12 @@ def median_low(values: Iterable[Number]) -> Number:
     Raises:
         ValueError: there are none.
     """
-    known = sorted(values)
-    if not known:
-        raise ValueError("a median needs at least one value")
+    known = sorted(_some(values))
     return known[(len(known) - 1) // 2]
+
+
+def _some(values: Iterable[Number]) -> list[Number]:
+    known = list(values)
+    if not known:
+        raise ValueError("an average needs at least one value")
+    return known

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct
 
 from aorta.artefacts.step_columns import BEFORE, StepColumns
-from aorta.artefacts.step_names import Between, Phase
+from aorta.artefacts.step_names import Phase
 
-RARE: tuple[Phase, ...] = ("checkpoint", "validation")
-_BETWEEN: Mapping[Phase, Between] = {"checkpoint": "checkpoint", "validation": "validation"}
+RARE: tuple[Literal["checkpoint", "validation"], ...] = ("checkpoint", "validation")
 
 
 class RareSteps(Struct, frozen=True):
@@ -43,7 +43,7 @@ def rare_steps(
             continue
         whole = int(took.sum()) + sum(int(steps.column(name).sum()) for name in BEFORE.values())
         for phase in RARE:
-            rows, before = steps.phase_is(phase), steps.column(BEFORE[_BETWEEN[phase]])
+            rows, before = steps.phase_is(phase), steps.column(BEFORE[phase])
             more = np.maximum(took[rows] - np.median(took[usual]), 0.0).sum() + before.sum()
             if rows.any() or before.any():
                 count = int((rows | (before > 0)).sum())

@@ -15,7 +15,7 @@ from aorta.units import NS_PER_MS
 SMALL_BYTES = 4096
 FEW_BYTES = 64
 """Metrics of up to this size count as one size: some are an int64, others a float."""
-_REDUCTIONS = ("all_reduce", "reduce")
+REDUCTIONS = ("all_reduce", "reduce")
 _LARGE_PER_SMALL = 0.25
 """Larger reductions over small ones from which both are gradients that the program averages by itself."""
 _GRADIENTS = "gradients"
@@ -56,7 +56,7 @@ def _of(ranges: RangeColumns, steps: int) -> RecordedCalls:
     compute = _rows(ranges, [kind.stream == "compute" for kind in ranges.kinds])
     reduced = _rows(
         ranges,
-        [kind.op in _REDUCTIONS and kind.tag != _GRADIENTS and bool(kind.bytes) for kind in ranges.kinds],
+        [kind.op in REDUCTIONS and kind.tag != _GRADIENTS and bool(kind.bytes) for kind in ranges.kinds],
     )
     # Steps lie one behind the other, so that a call is looked for in the passes of its own.
     base = ranges.row * (int(ranges.end_ns.max(initial=0)) + 1)

@@ -19,13 +19,12 @@ from aorta.diagnosis.mistake import Mask, MistakeSpec, ObservedSign, Program, Ra
 from aorta.diagnosis.mistakes._recorded import recorded, without_share
 from aorta.diagnosis.observation import Observation
 from aorta.metrics.line_replay import ReplayChanges
+from aorta.metrics.recorded_calls import REDUCTIONS, SMALL_BYTES
 
 _LEAST = 4.0
-_MOST_BYTES = 4096
 _LEAST_SHARE = 0.05
 """Share of the step that small calls take by the step records; less is no mistake."""
 _MOSTLY = 0.5
-_REDUCTIONS = ("all_reduce", "reduce")
 
 
 def _look(program: Program) -> Sign | None:
@@ -42,7 +41,7 @@ def _look(program: Program) -> Sign | None:
 
 def _tiny(item: RankProgram) -> Mask:
     size = item.table.bytes
-    tiny = (item.table.group != ABSENT) & (size > 0) & (size <= _MOST_BYTES)
+    tiny = (item.table.group != ABSENT) & (size > 0) & (size <= SMALL_BYTES)
     return np.asarray(tiny & ~item.has(Tag.BACKWARD), dtype=np.bool_)
 
 
@@ -52,7 +51,7 @@ def _reduces(item: RankProgram) -> bool:
     Statistics of SyncBatchNorm are gathered and experts' counts exchanged, and belong to the model.
     """
     counts = item.line.census.counts
-    named = [counts[name] for name in _REDUCTIONS if name in counts]
+    named = [counts[name] for name in REDUCTIONS if name in counts]
     calls = item.table.group != ABSENT
     backward = item.count(np.asarray(calls & item.has(Tag.BACKWARD), dtype=np.bool_))
     return not named or sum(named) - backward >= _MOSTLY * item.count(_tiny(item))
