@@ -51,11 +51,11 @@ class LoaderWorkers:
         """Count the batches that workers have ready when the training thread asks for one."""
         queue = getattr(iterator, "_data_queue", None)
         if queue is not None:
-            self._asked += 1
             with contextlib.suppress(
                 NotImplementedError, OSError, ValueError
             ):  # closed, or not on this system
                 self._ready += queue.qsize()
+                self._asked += 1
 
     @property
     def ready(self) -> float | None:

@@ -45,6 +45,22 @@ def test_a_start_counts_with_the_first_batch_behind_it() -> None:
     assert found.starts == 1, "a loader without workers starts none"
 
 
+class Unknown:
+    """An iterator over a queue whose length the system does not tell."""
+
+    def __init__(self) -> None:
+        self._data_queue = self
+
+    def qsize(self) -> int:
+        raise NotImplementedError
+
+
+def test_batches_whose_number_is_unknown_are_not_called_none() -> None:
+    found = LoaderWorkers()
+    found.asked(Unknown())
+    assert found.ready is None
+
+
 def test_batches_that_are_ready_are_counted() -> None:
     found, iterator = LoaderWorkers(), type("Iterator", (), {"_data_queue": SimpleQueue()})()
     assert found.ready is None
