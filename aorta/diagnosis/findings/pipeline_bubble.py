@@ -4,8 +4,8 @@ What it finds:
     The share of the pipeline's time that ranks would be idle even if all stages and microbatches were equal.
     If the ideal is not known, the measured share is used, and only with fewer microbatches than stages.
 Why it costs time:
-    With p stages and m microbatches, each rank is idle for (p - 1) / (m + p - 1) of the pipeline's time,
-    while the first microbatches arrive and the last ones leave.
+    With p stages and m microbatches, each rank is idle for (p - 1) / (m + p - 1) of the pipeline's time.
+    It waits until the first microbatch arrives, and after the last one leaves.
 What to do:
     Use more microbatches per step, fewer stages, or an interleaved or zero-bubble schedule.
 """
